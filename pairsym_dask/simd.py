@@ -1,0 +1,240 @@
+"""Vectors of eight numbers for numba kernels: loads, stores and arithmetic that map to machine registers.
+
+Numba leaves vectorising to LLVM, which gives up on accumulators that live in arrays. A value of type
+`Vec` is an LLVM vector, so accumulators stay in registers for as long as a kernel holds them in
+local variables. With NUMBA_DISABLE_JIT=1 the same names are numpy functions on arrays of length eight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import config
+
+LANES = 8
+
+if config.DISABLE_JIT:
+
+    def load(array: Any, start: int) -> Any:
+        return array[start : start + LANES].copy()
+
+    def store(array: Any, start: int, vector: Any) -> None:
+        array[start : start + LANES] = vector
+
+    def splat(number: Any) -> Any:
+        return np.full(LANES, number, dtype=np.asarray(number).dtype)
+
+    def fma(a: Any, b: Any, c: Any) -> Any:
+        return a * b + c
+
+    def fnma(a: Any, b: Any, c: Any) -> Any:
+        return c - a * b
+
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    def sub(a: Any, b: Any) -> Any:
+        return a - b
+
+    def mul(a: Any, b: Any) -> Any:
+        return a * b
+
+    def div(a: Any, b: Any) -> Any:
+        return a / b
+
+    def sqrt(a: Any) -> Any:
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(a)
+
+    def maximum(a: Any, b: Any) -> Any:
+        return np.maximum(a, b)
+
+    def minimum(a: Any, b: Any) -> Any:
+        return np.minimum(a, b)
+
+    def rint(a: Any) -> Any:
+        return np.rint(a)
+
+    def pow2(n: Any) -> Any:
+        return np.exp2(n)
+
+    def widen(a: Any) -> Any:
+        return a.astype(np.float64)
+
+    def hsum(a: Any) -> Any:
+        return a.sum()
+
+    def reduce8(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+        return np.array([v.sum() for v in (a, b, c, d, e, f, g, h)], dtype=a.dtype)
+
+else:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic, models, register_model
+
+    # Without the flags for NaN and infinity: a broken number must stay visible.
+    _FLAGS = ("contract", "reassoc", "arcp", "nsz", "afn")
+    _INDEX = ir.IntType(32)
+
+    class Vec(types.Type):
+        """Eight numbers of one floating-point type."""
+
+        def __init__(self, scalar: types.Float) -> None:
+            self.scalar = scalar
+            super().__init__(name=f"Vec({scalar})")
+
+    @register_model(Vec)
+    class _VecModel(models.PrimitiveModel):
+        def __init__(self, dmm: Any, fe_type: Vec) -> None:
+            element = dmm.lookup(fe_type.scalar).get_value_type()
+            super().__init__(dmm, fe_type, ir.VectorType(element, LANES))
+
+    def _address(context: Any, builder: Any, signature: Any, args: Any, vector_type: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        start = context.cast(builder, args[1], signature.args[1], types.intp)
+        return builder.bitcast(builder.gep(array.data, [start], inbounds=True), vector_type.as_pointer())
+
+    def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INDEX, len(lanes)), lanes))
+
+    @intrinsic
+    def load(typing_context, array, start):  # type: ignore[no-untyped-def]
+        vector = Vec(array.dtype)
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            address = _address(context, builder, signature, args, context.get_value_type(vector))
+            return builder.load(address, align=array.dtype.bitwidth // 8)
+
+        return vector(array, start), codegen
+
+    @intrinsic
+    def store(typing_context, array, start, value):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            address = _address(context, builder, signature, args, args[2].type)
+            builder.store(args[2], address, align=array.dtype.bitwidth // 8)
+            return context.get_dummy_value()
+
+        return types.void(array, start, value), codegen
+
+    @intrinsic
+    def splat(typing_context, number):  # type: ignore[no-untyped-def]
+        vector = Vec(number)
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            empty = ir.Constant(context.get_value_type(vector), ir.Undefined)
+            first = builder.insert_element(empty, args[0], ir.Constant(_INDEX, 0))
+            return _shuffle(builder, first, empty, [0] * LANES)
+
+        return vector(number), codegen
+
+    @intrinsic
+    def fma(typing_context, a, b, c):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return builder.fadd(builder.fmul(args[0], args[1], flags=_FLAGS), args[2], flags=_FLAGS)
+
+        return a(a, b, c), codegen
+
+    @intrinsic
+    def fnma(typing_context, a, b, c):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return builder.fsub(args[2], builder.fmul(args[0], args[1], flags=_FLAGS), flags=_FLAGS)
+
+        return a(a, b, c), codegen
+
+    def _binary(instruction: str) -> Any:
+        @intrinsic
+        def operation(typing_context, a, b):  # type: ignore[no-untyped-def]
+            def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+                return getattr(builder, instruction)(args[0], args[1], flags=_FLAGS)
+
+            return a(a, b), codegen
+
+        return operation
+
+    add, sub, mul, div = (_binary(name) for name in ("fadd", "fsub", "fmul", "fdiv"))
+
+    def _unary(name: str) -> Any:
+        @intrinsic
+        def operation(typing_context, a):  # type: ignore[no-untyped-def]
+            def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+                kind = args[0].type
+                full_name = f"llvm.{name}.v{LANES}f{a.scalar.bitwidth}"
+                function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), full_name)
+                return builder.call(function, args)
+
+            return a(a), codegen
+
+        return operation
+
+    sqrt, rint = _unary("sqrt"), _unary("rint")
+
+    def _choose(comparison: str) -> Any:
+        @intrinsic
+        def operation(typing_context, a, b):  # type: ignore[no-untyped-def]
+            def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+                # Written so that a NaN in `a` is kept.
+                keep_b = builder.fcmp_ordered(comparison, args[0], args[1])
+                return builder.select(keep_b, args[1], args[0])
+
+            return a(a, b), codegen
+
+        return operation
+
+    maximum, minimum = _choose("<"), _choose(">")
+
+    @intrinsic
+    def pow2(typing_context, n):  # type: ignore[no-untyped-def]
+        """2 to the power n, for whole n within the normal exponent range, through the exponent bits."""
+        bits, mantissa, bias = (32, 23, 127) if n.scalar == types.float32 else (64, 52, 1023)
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            whole = ir.VectorType(ir.IntType(bits), LANES)
+            exponent = builder.add(builder.fptosi(args[0], whole), ir.Constant(whole, [bias] * LANES))
+            return builder.bitcast(builder.shl(exponent, ir.Constant(whole, [mantissa] * LANES)), args[0].type)
+
+        return n(n), codegen
+
+    @intrinsic
+    def widen(typing_context, a):  # type: ignore[no-untyped-def]
+        wide = Vec(types.float64)
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            if a.scalar == types.float64:
+                return args[0]
+            return builder.fpext(args[0], context.get_value_type(wide))
+
+        return wide(a), codegen
+
+    @intrinsic
+    def hsum(typing_context, a):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            vector, step = args[0], LANES // 2
+            while step:
+                turned = _shuffle(builder, vector, vector, [(k + step) % LANES for k in range(LANES)])
+                vector, step = builder.fadd(vector, turned, flags=_FLAGS), step // 2
+            return builder.extract_element(vector, ir.Constant(_INDEX, 0))
+
+        return a.scalar(a), codegen
+
+    @intrinsic
+    def reduce8(typing_context, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+        """The sums of eight vectors as one vector: a butterfly of 14 shuffles, not 8 horizontal sums."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            def halve(vectors: list[Any], step: int) -> list[Any]:
+                half = len(vectors) // 2
+                out = []
+                for x, y in zip(vectors[:half], vectors[half:], strict=True):
+                    low = [k if not k & step else LANES + k - step for k in range(LANES)]
+                    high = [k + step if not k & step else LANES + k for k in range(LANES)]
+                    out.append(
+                        builder.fadd(_shuffle(builder, x, y, low), _shuffle(builder, x, y, high), flags=_FLAGS)
+                    )
+                return out
+
+            # Lane k of the result holds the sum of vector k: bit 2 of k is decided first, bit 0 last.
+            return halve(halve(halve(list(args), 4), 2), 1)[0]
+
+        return a(a, b, c, d, e, f, g, h), codegen
