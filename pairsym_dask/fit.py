@@ -1,0 +1,330 @@
+"""Algorithm 1: the only place that knows the order of updates.
+
+A sweep is four graphs: users are updated; the items' selection statistics give xi* and t; items are updated; and
+the selection pass over the new state gives the bound of exactly what is committed, and the users' next s.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import tasks
+from .arrays import Manifest, Sealed
+from .background import Background, lambda_of, update_xi_star
+from .bound import SideSums, log_sum_exp, side_bound
+from .counts import Counts
+from .execute import Executor, Graph
+from .plan import Plan, Room, make_room
+from .posterior import Commit, ModelStore, generation_arrays
+from .progress import Progress
+from .spec import SIDES, InputError, Settings, StoreError, other
+
+Callback = Callable[[int, float, float], None]
+
+
+def fit(
+    counts: Counts,
+    settings: Settings,
+    store: ModelStore,
+    *,
+    sweeps: int,
+    tol: float | None = None,
+    memory: int | str | None = None,
+    client: Any = None,
+    threads: int | None = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+) -> Commit:
+    """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
+    if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
+        raise InputError(f"sweeps must be a whole number, 0 or more, not {sweeps!r}")
+    if tol is not None and not tol > 0:
+        raise InputError(f"tol must be above 0, not {tol!r}")
+    if counts.nnz == 0:
+        raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
+    executor = Executor(client, threads)
+    plan = Plan.make(counts, settings)
+    room = make_room(plan, *executor.resources(memory))
+    store.create()
+    commits = store.commits()
+    if commits:
+        _check_same(commits[0], counts, settings, plan, store)
+    store.clean(commits)
+    display = Progress(progress, sweeps)
+    run = _Fit(counts, settings, store, plan, room, executor, display)
+    try:
+        if not commits:
+            commits.append(run.start())
+            display.end_sweep(0, commits[-1].scalar("elbo"), 0.0, counts.nnz)
+        while commits[-1].sweep < sweeps and not _settled(commits, tol):
+            began = time.perf_counter()
+            commits.append(run.sweep(commits[-1]))
+            store.clean(commits)
+            seconds = time.perf_counter() - began
+            bound = commits[-1].scalar("elbo")
+            display.end_sweep(commits[-1].sweep, bound, seconds, counts.nnz)
+            if callback is not None:
+                callback(commits[-1].sweep, bound, seconds)
+    finally:
+        display.close()
+    return commits[-1]
+
+
+def _settled(commits: list[Commit], tol: float | None) -> bool:
+    """Whether the bound's last relative change is within `tol`."""
+    if tol is None or len(commits) < 3:  # the first change comes from the random start
+        return False
+    before, now = (commit.scalar("elbo") for commit in commits[-2:])
+    return abs(now - before) <= tol * abs(now)
+
+
+def _check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, store: ModelStore) -> None:
+    """Refuse to go on with other settings or other data, in words."""
+    then, now = first.record["settings"], settings.to_dict()
+    changed = [f"{name}={now[name]!r} (was {then[name]!r})" for name in now if then.get(name) != now[name]]
+    if changed:
+        raise StoreError(f"{store.url} holds a fit with other settings: {', '.join(changed)}; give another path")
+    if first.record["counts"]["digest"] != counts.digest:
+        raise StoreError(
+            f"{store.url} holds a fit to other data than {counts.path} (it was {first.record['counts']['path']}); "
+            "give another path"
+        )
+    if first.record["blocks"] != plan.blocks:
+        raise StoreError(f"{store.url} was cut into other blocks than this pairsym_dask would; give another path")
+
+
+class _Fit:
+    """One fit under way."""
+
+    def __init__(
+        self,
+        counts: Counts,
+        settings: Settings,
+        store: ModelStore,
+        plan: Plan,
+        room: Room,
+        executor: Executor,
+        display: Progress,
+    ) -> None:
+        self.counts, self.settings, self.store = counts, settings, store
+        self.plan, self.room, self.executor, self.display = plan, room, executor, display
+        self.specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
+        self.censored = settings.censored_ratio * counts.total
+
+    # Graphs
+
+    def _job(self, sweep: int) -> tuple[tasks.Job, Manifest]:
+        folder, files = self.store.begin_generation(sweep, self.specs)
+        job = tasks.Job(
+            self.counts, self.settings, self.plan, self.room, self.store.storage, folder, self.specs
+        )
+        return job, files
+
+    def _run(self, step: str, graph: Graph, keys: list[str]) -> list[Any]:
+        self.display.step(step)
+        return self.executor.run(graph, keys, self.display.done)
+
+    def _tree(self, graph: Graph, name: str, keys: list[str]) -> str:
+        """Add nodes that add up `keys` in a fixed binary tree; the root."""
+        level = 0
+        while len(keys) > 1:
+            pairs = []
+            for k in range(0, len(keys) - 1, 2):
+                key = f"add-{name}-{level}-{k}"
+                graph[key] = (tasks.add_up, "job", keys[k], keys[k + 1])
+                pairs.append(key)
+            keys = pairs + keys[len(keys) - len(keys) % 2 :]
+            level += 1
+        return keys[0]
+
+    def _select(self, graph: Graph, tag: str, side: str, own: Sealed, its: Sealed) -> list[str]:
+        """Nodes for the selection statistics of every block of a side; a key a block."""
+        graph["own"], graph["its"] = own, its
+        roots = []
+        for block in range(self.plan.count(side)):
+            keys = []
+            for group in range(self.plan.cuts[side].groups):
+                key = f"select-{side}-{tag}-{block}-{group}"
+                graph[key] = (tasks.select_block, "job", side, "own", "its", block, group)
+                keys.append(key)
+            roots.append(self._tree(graph, f"selection-{tag}-{block}", keys))
+        return roots
+
+    def _update(
+        self,
+        job: tasks.Job,
+        side: str,
+        own: Sealed,
+        its: Sealed,
+        base: Background,
+        xi_star: float,
+        logits: list[np.ndarray] | None,
+        log_z: float,
+    ) -> tuple[list[tasks.Updated], Background, SideSums]:
+        """The half-sweep of one side."""
+        tag = job.folder.removeprefix("generation-")
+        graph: Graph = {"job": job, "own": own, "its": its, "base": base}
+        star = 2 * lambda_of(xi_star)
+        roots = []
+        for block in range(self.plan.count(side)):
+            graph[f"logits-{block}"] = None if logits is None else logits[block]
+            rest = (f"logits-{block}", log_z, block)
+            root = f"update-{side}-{tag}-{block}"
+            if side == self.plan.long:
+                graph[root] = (tasks.update_block, "job", side, "own", "its", "base", star, *rest)
+            else:
+                keys = []
+                for group in range(self.plan.cuts[side].groups):
+                    key = f"gather-{side}-{tag}-{block}-{group}"
+                    graph[key] = (tasks.gather_statistics, "job", side, "own", "its", star, *rest, group)
+                    keys.append(key)
+                stats = self._tree(graph, f"statistics-{tag}-{block}", keys)
+                graph[root] = (tasks.solve_block, "job", side, "own", stats, "base", star, *rest)
+            roots.append(root)
+        return self._sum_up(self._run(f"update {side}", graph, roots))
+
+    def _sum_up(self, updated: list[tasks.Updated]) -> tuple[list[tasks.Updated], Background, SideSums]:
+        packed = np.sum([part.background for part in updated], axis=0)
+        return updated, Background(self.settings.factors, packed), SideSums.add([part.sums for part in updated])
+
+    def _finish(
+        self, job: tasks.Job, state: Sealed, items: Background, xi_star: float, sums: dict[str, SideSums]
+    ) -> tuple[list[Any], float, float]:
+        """The selection pass over a finished state: entries, the bound and the users' next normaliser."""
+        tag = job.folder.removeprefix("generation-")
+        graph: Graph = {"job": job, "item-background": items}
+        stats = self._select(graph, tag, "users", state, state)
+        keys = []
+        for block, key in enumerate(stats):
+            keys.append(f"finish-users-{tag}-{block}")
+            graph[keys[-1]] = (tasks.finish_block, "job", "own", key, "item-background", xi_star, block)
+        results = self._run("bound", graph, keys)
+        shown = float(np.sum([result[1] for result in results]))
+        message = float(np.sum([result[2] for result in results]))
+        bound = shown + self.censored * message
+        for side in SIDES:
+            rows = self.plan.cuts[side].rows
+            bound += side_bound(sums[side], rows, self.counts.total, self.censored, self.settings)
+        return [result[0] for result in results], bound, log_sum_exp([result[3] for result in results])
+
+    # Sweeps
+
+    def start(self) -> Commit:
+        """Commit the start: sweep 0."""
+        began = time.perf_counter()
+        job, files = self._job(0)
+        tag = job.folder.removeprefix("generation-")
+        sums, backgrounds = {}, {}
+        self.display.start_sweep(0, sum(self.plan.count(side) for side in SIDES))
+        for side in SIDES:
+            graph: Graph = {"job": job}
+            keys = [f"start-{side}-{tag}-{block}" for block in range(self.plan.count(side))]
+            graph.update({key: (tasks.start_block, "job", side, block) for block, key in enumerate(keys)})
+            updated, backgrounds[side], sums[side] = self._sum_up(self._run(f"start {side}", graph, keys))
+            files |= {key: (size, check) for part in updated for key, size, check in part.entries}
+        state = Sealed(self.store.storage, job.folder, files)
+        return self._commit(job, None, state, backgrounds, sums, 1.0, float("nan"), began)
+
+    def sweep(self, before: Commit) -> Commit:
+        """One sweep of Algorithm 1 after a committed one."""
+        began = time.perf_counter()
+        job, files = self._job(before.sweep + 1)
+        tag = job.folder.removeprefix("generation-")
+        self.display.start_sweep(before.sweep + 1, self._tasks())
+        old, xi_star = before.sealed, before.scalar("xi_star")
+        backgrounds = {"items": decode_background(before, "items")}
+        sums = {}
+
+        # q(pi), s, q(b_i) and q(u_i): the Dirichlet and s are row by row, so they ride in the same tasks.
+        updated, backgrounds["users"], sums["users"] = self._update(
+            job, "users", old, old, backgrounds["items"], xi_star, None, before.scalar("log_z_next")
+        )
+        files |= {key: (size, check) for part in updated for key, size, check in part.entries}
+        users = Sealed(self.store.storage, job.folder, dict(files))
+
+        # xi*, then t.
+        graph: Graph = {"job": job}
+        stats = self._select(graph, tag, "items", old, users)
+        keys = []
+        for block, key in enumerate(stats):
+            keys.append(f"observe-items-{tag}-{block}")
+            graph[keys[-1]] = (tasks.observed_sums, "job", "items", "own", key, block)
+        results = self._run("select items", graph, stats + keys)
+        selection, observed = results[: len(stats)], np.array(results[len(stats) :])
+        xi_star = update_xi_star(
+            xi_star, backgrounds["users"], backgrounds["items"], float(observed[:, 1].sum()), float(observed[:, 0].sum())
+        )
+        graph = {"job": job, "own": old, "user-background": backgrounds["users"]}
+        keys = []
+        for block, stat in enumerate(selection):
+            keys.append(f"weigh-items-{tag}-{block}")
+            graph[f"stats-{block}"] = stat
+            graph[keys[-1]] = (tasks.weigh_block, "job", "items", "own", f"stats-{block}", "user-background", xi_star, block)
+        weighed = self._run("weigh items", graph, keys)
+        log_z = log_sum_exp([part for _, part in weighed])
+
+        # q(psi), q(b_j) and q(v_j).
+        updated, backgrounds["items"], sums["items"] = self._update(
+            job, "items", old, users, backgrounds["users"], xi_star, [logits for logits, _ in weighed], log_z
+        )
+        files |= {key: (size, check) for part in updated for key, size, check in part.entries}
+        state = Sealed(self.store.storage, job.folder, files)
+        return self._commit(job, before, state, backgrounds, sums, xi_star, log_z, began)
+
+    def _tasks(self) -> int:
+        """Tasks of a sweep, for the progress bar."""
+        long, short = self.plan.long, other(self.plan.long)
+        blocks = {side: self.plan.count(side) for side in SIDES}
+        parts = blocks[short] * self.plan.cuts[short].groups
+        if self.executor.client is not None:  # only wanted results are seen there
+            return 3 * blocks["users"] - blocks["users"] + 4 * blocks["items"]
+        return blocks[long] * 2 + (2 * parts - blocks[short]) * 2 + blocks[short] + 2 * blocks["items"] + blocks["users"]
+
+    def _commit(
+        self,
+        job: tasks.Job,
+        before: Commit | None,
+        state: Sealed,
+        backgrounds: dict[str, Background],
+        sums: dict[str, SideSums],
+        xi_star: float,
+        log_z_items: float,
+        began: float,
+    ) -> Commit:
+        entries, bound, log_z_next = self._finish(job, state, backgrounds["items"], xi_star, sums)
+        files = state.manifest | {key: (size, check) for key, size, check in entries}
+        scalars = {"xi_star": xi_star, "elbo": bound, "log_z_next": log_z_next, "log_z_items": log_z_items}
+        scalars["log_z_users"] = float("nan") if before is None else before.scalar("log_z_next")
+        record = {
+            "sweep": 0 if before is None else before.sweep + 1,
+            "generation": job.folder,
+            "parent": None if before is None else before.record["digest"],
+            "settings": self.settings.to_dict(),
+            "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
+            "rows": {side: self.plan.cuts[side].rows for side in SIDES},
+            "blocks": self.plan.blocks,
+            "scalars": {name: float(value).hex() for name, value in scalars.items()},
+            "backgrounds": {side: base64.b64encode(backgrounds[side].packed.tobytes()).decode() for side in SIDES},
+            "seconds": round(time.perf_counter() - began, 4),
+            "files": files,
+        }
+        return self.store.commit(record, self.specs)
+
+
+def decode_background(commit: Commit, side: str) -> Background:
+    """The background of a committed state."""
+    packed = np.frombuffer(base64.b64decode(commit.record["backgrounds"][side]), "<f8")
+    return Background(commit.settings.factors, packed)
+
+
+def relative_path(path: str, start: str) -> str:
+    """A counts store's address as seen from the model store, so that both can move together."""
+    if "://" in path or "://" in start:
+        return path
+    return os.path.relpath(path, os.path.dirname(start))

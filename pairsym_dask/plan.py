@@ -1,0 +1,172 @@
+"""Block geometry of a fit and its memory: numbers first, then how much is under way at a time.
+
+What decides bits (blocks of rows, groups, the order of sums) comes from the counts store's cuts and K alone.
+The memory budget and the number of threads decide only how many tasks are under way and what stays decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dask.utils
+import numpy as np
+import psutil
+
+from .counts import Counts, Cut
+from .kernels import padded_width, statistics_size
+from .spec import SIDES, InputError, MemoryBudgetError, Settings, other
+
+STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The geometry of one fit; travels to the workers."""
+
+    cuts: dict[str, Cut]
+    factors: int
+    itemsize: int
+    largest_tile: dict[str, int]  # pairs
+    count_bytes: int
+
+    @staticmethod
+    def make(counts: Counts, settings: Settings) -> Plan:
+        return Plan(
+            counts.cuts,
+            settings.factors,
+            np.dtype(settings.dtype).itemsize,
+            {side: max(counts.record["tiles"][side]) for side in SIDES},
+            np.dtype(counts.layout.count_dtype).itemsize,
+        )
+
+    @cached_property
+    def long(self) -> str:
+        """The side whose rows are updated whole; the other side's sums are gathered from partial ones."""
+        return "users" if self.cuts["users"].rows >= self.cuts["items"].rows else "items"
+
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """Rows a block of the posterior arrays: a tile's rows, on the short side few enough for its statistics.
+
+        Where the short side has several tiles their rows are a power of two, so no block straddles tiles.
+        """
+        short = other(self.long)
+        fits = STATISTICS // (statistics_size(self.factors) * self.itemsize)
+        step = self.cuts[short].block
+        while step > max(fits, 64):
+            step = -(-step // 2)
+        return {self.long: self.cuts[self.long].block, short: step}
+
+    def count(self, side: str) -> int:
+        """Blocks of a side."""
+        return sum(self._blocks_of_tile(side, b) for b in range(self.cuts[side].blocks))
+
+    def _blocks_of_tile(self, side: str, tile_block: int) -> int:
+        first, stop = self.cuts[side].row_range(tile_block)
+        return -(-(stop - first) // self.blocks[side])
+
+    def row_range(self, side: str, block: int) -> tuple[int, int]:
+        return block * self.blocks[side], min((block + 1) * self.blocks[side], self.cuts[side].rows)
+
+    def tile_rows(self, side: str, block: int) -> tuple[int, slice]:
+        """The tile block that a block of rows lies in, and where."""
+        first, stop = self.row_range(side, block)
+        tile_block = first // self.cuts[side].block
+        offset = tile_block * self.cuts[side].block
+        return tile_block, slice(first - offset, stop - offset)
+
+    def group_blocks(self, side: str, group: int) -> range:
+        """Blocks of the other side that a group of columns covers."""
+        its = other(side)
+        first, stop = self.cuts[side].column_range(group)
+        return range(first // self.blocks[its], -(-stop // self.blocks[its]))
+
+    # Memory, in bytes.
+
+    @property
+    def table_row(self) -> int:
+        return 2 * padded_width(self.factors) * self.itemsize
+
+    def generation_bytes(self) -> int:
+        """Bytes of one committed generation, chunks padded."""
+        each = (2 * self.factors + 2) * self.itemsize + 16
+        rows = {side: self.count(side) * self.blocks[side] for side in SIDES}
+        return each * sum(rows.values()) + 8 * rows["users"]
+
+    def _tile_bytes(self, side: str) -> int:
+        pairs = self.largest_tile[side]
+        return pairs * (4 + self.count_bytes) + 16 * self.cuts[side].block
+
+    def task_bytes(self) -> int:
+        """The most that one task holds at a time, beside what all tasks of a process share."""
+        short = other(self.long)
+        values = (2 * self.factors + 2) * self.itemsize
+        n = self.blocks[self.long]
+        # A chunk of encoded pairs stands beside its decoded tile; float64 copies of a block appear in the messages.
+        encoded = 2 * MIB
+        long = self._tile_bytes(self.long) + encoded + n * (2 * values + self.table_row + 8 * 8 + 16 * self.factors)
+        stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
+        table = n * (self.table_row + values)
+        partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
+        return int(max(long, partial))
+
+    def waiting_bytes(self) -> int:
+        """Partial statistics that wait in the reduction tree."""
+        short = other(self.long)
+        stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
+        return int(stats * (1 + np.ceil(np.log2(max(self.cuts[short].groups, 1)))))
+
+    def shared_bytes(self) -> int:
+        """What every process holds once: the short side's table, weights and selection sums of the items."""
+        short = self.cuts[other(self.long)].rows
+        return short * (self.table_row + (2 * self.factors + 4) * self.itemsize) + 56 * self.cuts["items"].rows
+
+    def peak_bytes(self, tasks: int) -> int:
+        """Projected peak of a process with so many tasks under way, above an idle interpreter."""
+        return self.shared_bytes() + self.waiting_bytes() + tasks * self.task_bytes()
+
+
+@dataclass(frozen=True)
+class Room:
+    """How a plan runs on a machine: tasks under way in a process, and bytes for decoded tiles and tables."""
+
+    tasks: int
+    cache: int
+    budget: int
+
+
+def parse_memory(memory: int | float | str | None) -> int | None:
+    """Bytes from "192MiB", a number of bytes, or None."""
+    if memory is None:
+        return None
+    try:
+        number = dask.utils.parse_bytes(memory)
+    except (ValueError, TypeError):
+        raise InputError(f'memory must be a size such as "2GiB", not {memory!r}') from None
+    if number <= 0:
+        raise InputError(f"memory must be more than 0, not {memory!r}")
+    return int(number)
+
+
+def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
+    """Fit a plan into a budget (default: 70 % of what is free now), or refuse with the arithmetic."""
+    budget = parse_memory(memory)
+    if budget is None:
+        budget = int(0.7 * psutil.virtual_memory().available)
+    fixed = plan.shared_bytes() + plan.waiting_bytes()
+    fit = (budget - fixed) // plan.task_bytes()
+    if fit < 1:
+        raise MemoryBudgetError(
+            f"a memory budget of {_mib(budget)} is too small: one task needs {_mib(plan.task_bytes())}, beside "
+            f"{_mib(plan.shared_bytes())} for the shared table and {_mib(plan.waiting_bytes())} for partial sums; "
+            f"give at least {_mib(plan.peak_bytes(1))}"
+        )
+    tasks = int(min(tasks, fit))
+    return Room(tasks, budget - plan.peak_bytes(tasks), budget)
+
+
+def _mib(number: int) -> str:
+    return f"{-(-number // MIB)} MiB"

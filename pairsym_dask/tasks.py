@@ -1,0 +1,385 @@
+"""What runs on a worker: each task reads its blocks, computes without the GIL, writes whole chunks, returns sums.
+
+Tasks are idempotent: the same task run twice writes the same bytes under the same keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from threadpoolctl import threadpool_limits
+
+from . import kernels
+from .arrays import ArraySpec, Sealed, write_block
+from .background import Background
+from .bound import SideSums, dirichlet_total, expected_log, messages, side_sums
+from .counts import Counts, Tile
+from .plan import Plan, Room
+from .spec import NumericError, Settings, other
+from .storage import Storage
+
+START_SCALE = 0.1  # of the starting means; zero is a fixed point, one ruins sparse data
+VALUES = ("mean", "precision", "bias", "bias_precision")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a sweep need to know; one node of the graph."""
+
+    counts: Counts
+    settings: Settings
+    plan: Plan
+    room: Room
+    storage: Storage
+    folder: str
+    specs: dict[str, ArraySpec]
+
+    @property
+    def censored(self) -> float:
+        """D' = r D."""
+        return self.settings.censored_ratio * self.counts.total
+
+    def write(self, path: str, block: int, values: np.ndarray) -> Any:
+        index = (block, 0) if values.ndim == 2 else (block,)
+        return write_block(self.storage, self.folder, self.specs[path], index, values)
+
+    def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
+        spec = self.specs[path]
+        return sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1)))
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What an update of a block sends back: manifest entries, its part of the background, its part of the bound."""
+
+    entries: list[Any]
+    background: np.ndarray
+    sums: SideSums
+
+
+class Shelf:
+    """Decoded tiles and tables that a process keeps between tasks, within a number of bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: Hashable, make: Callable[[], Any], limit: int) -> Any:
+        """The kept value, else a new one, kept if it fits without pushing out others of this round."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            with self._lock:
+                if key in self._kept:
+                    return self._kept[key]
+            value = make()
+            with self._lock:
+                # A scan that is larger than the shelf would only turn it over: keep the first ones.
+                if self._bytes + value.nbytes <= limit:
+                    self._kept[key] = value
+                    self._bytes += value.nbytes
+                self._locks.pop(key, None)
+            return value
+
+    def drop(self, unwanted: Callable[[Hashable], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._kept if unwanted(key)]:
+                self._bytes -= self._kept.pop(key).nbytes
+
+
+_shelf = Shelf()
+_tables = Shelf()  # whole tables of the short side: one at a time, always kept
+_slots: dict[int, threading.BoundedSemaphore] = {}
+_slots_lock = threading.Lock()
+
+
+def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep a task within its process's room: so many tasks at a time, BLAS on one thread."""
+
+    def run(job: Job, *args: Any) -> Any:
+        with _slots_lock:
+            slot = _slots.setdefault(job.room.tasks, threading.BoundedSemaphore(job.room.tasks))
+        with slot, threadpool_limits(1, "blas"):
+            return function(job, *args)
+
+    run.__name__ = function.__name__
+    return run
+
+
+def forget() -> None:
+    """Empty this process's shelves."""
+    _shelf.drop(lambda key: True)
+    _tables.drop(lambda key: True)
+
+
+def _tile(job: Job, side: str, block: int, group: int) -> Tile:
+    key = ("tile", job.counts.path, job.counts.digest, side, block, group)
+    return _shelf.get(key, lambda: job.counts.read_tile(side, block, group), job.room.cache)  # type: ignore[no-any-return]
+
+
+def _block_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
+    """Table of one block of a side."""
+    width = kernels.padded_width(job.settings.factors)
+    mean, precision, bias, bias_precision = (job.read(sealed, f"{side}/{name}", block) for name in VALUES)
+    table = np.empty(mean.shape[0] * 2 * width, job.settings.dtype)
+    kernels.fill_table(
+        mean, precision, bias, bias_precision, job.read(sealed, f"{side}/background", block), width, table
+    )
+    return table
+
+
+def _whole_table(job: Job, side: str, sealed: Sealed) -> np.ndarray:
+    """Table of all rows of the short side, kept once a process until the next one is asked for."""
+    key = ("whole", job.storage.url, sealed.prefix, side)
+
+    def make() -> np.ndarray:
+        _tables.drop(lambda kept: kept != key)
+        stride = 2 * kernels.padded_width(job.settings.factors)
+        table = np.empty(job.plan.cuts[side].rows * stride, job.settings.dtype)
+        for block in range(job.plan.count(side)):
+            first, stop = job.plan.row_range(side, block)
+            table[first * stride : stop * stride] = _block_table(job, side, sealed, block)
+        return table
+
+    return _tables.get(key, make, 2**62)  # type: ignore[no-any-return]
+
+
+def _long_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
+    """Table of one block of the long side, kept if there is room; tables of earlier states are dropped."""
+    key = ("table", job.storage.url, sealed.prefix, side, block)
+    _shelf.drop(lambda kept: isinstance(kept, tuple) and kept[0] == "table" and kept[1:4] != key[1:4])
+    return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.cache)  # type: ignore[no-any-return]
+
+
+def _marginal(job: Job, side: str, block: int) -> np.ndarray:
+    tile_block, rows = job.plan.tile_rows(side, block)
+    return job.counts.marginal(side, tile_block)[rows]
+
+
+@on_worker
+def start_block(job: Job, side: str, block: int) -> Updated:
+    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat."""
+    factors, dtype = job.settings.factors, job.settings.dtype
+    first, stop = job.plan.row_range(side, block)
+    mean = START_SCALE * starting_normals(job.settings.random_state, side, first, stop, factors)
+    n, rows = stop - first, job.plan.cuts[side].rows
+    background = np.full(n, 1.0 / rows)
+    bias_precision = np.ones(n, dtype) if job.settings.biases else np.full(n, np.inf, dtype)
+    values = (mean.astype(dtype), np.ones((n, factors), dtype), np.zeros(n, dtype), bias_precision)
+    return _close_block(job, side, block, values, background, background)
+
+
+def starting_normals(seed: int, side: str, first: int, stop: int, factors: int) -> np.ndarray:
+    """Standard normals (rows, factors) that depend on seed, side and row number only."""
+    stride = -(-factors // 4)  # the generator's counter moves by one for four numbers
+    key = np.array([seed, 0 if side == "users" else 1], np.uint64)
+    bits = np.random.Philox(key=key, counter=np.array([first * stride, 0, 0, 0], np.uint64))
+    uniform = np.random.Generator(bits).random((stop - first, 4 * stride))[:, :factors]
+    return np.asarray(ndtri(uniform + 2.0**-54))
+
+
+def _close_block(
+    job: Job, side: str, block: int, values: tuple[np.ndarray, ...], before: np.ndarray, background: np.ndarray
+) -> Updated:
+    """Write a block's arrays and sum up what others need of it; `before` is s or t of the sweep before."""
+    settings = job.settings
+    mean, precision, bias, bias_precision = values
+    _check_finite(job, side, block, mean, precision, bias, bias_precision, background)
+    marginal = _marginal(job, side, block)
+    selection = settings.alpha + marginal + job.censored * before
+    entries = [job.write(f"{side}/{name}", block, array) for name, array in zip(VALUES, values, strict=True)]
+    entries.append(job.write(f"{side}/selection", block, selection))
+    entries.append(job.write(f"{side}/background", block, background))
+    width = kernels.padded_width(settings.factors)
+    table = np.empty(mean.shape[0] * 2 * width, settings.dtype)
+    kernels.fill_table(mean, precision, bias, bias_precision, background, width, table)
+    packed = np.zeros(kernels.statistics_size(settings.factors))
+    kernels.add_background(table, mean.shape[0], background, settings.factors, packed)
+    sums = side_sums(
+        mean, precision, bias, bias_precision, selection, background, marginal, job.censored,
+        settings.tau(side), settings,
+    )  # fmt: skip
+    return Updated(entries, packed, sums)
+
+
+def _check_finite(
+    job: Job, side: str, block: int, mean: np.ndarray, precision: np.ndarray, bias: np.ndarray,
+    bias_precision: np.ndarray, background: np.ndarray,
+) -> None:  # fmt: skip
+    sound = np.isfinite(mean).all(1) & np.isfinite(bias) & np.isfinite(background)
+    sound &= (np.isfinite(precision) & (precision > 0)).all(1) & (bias_precision > 0)
+    if not sound.all():
+        row = int(np.flatnonzero(~sound)[0])
+        first, _ = job.plan.row_range(side, block)
+        label = job.counts.labels(side)[first + row]
+        raise NumericError(
+            f"the update of {side[:-1]} {label!r} (block {block} of the {side}) is not finite; "
+            'the last committed sweep is intact; dtype="float64" or larger taus may help'
+        )
+
+
+def _weights(job: Job, side: str, own: Sealed, block: int, logits: np.ndarray | None, log_z: float) -> np.ndarray:
+    """s or t of a block: users' log weights are in the generation before, items' come from the driver."""
+    logits = job.read(own, "users/next", block) if logits is None else logits
+    return np.asarray(np.exp(logits - log_z))
+
+
+@on_worker
+def update_block(
+    job: Job, side: str, own: Sealed, its: Sealed, base: Background, two_lambda_star: float,
+    logits: np.ndarray | None, log_z: float, block: int,
+) -> Updated:  # fmt: skip
+    """Update whole rows of the long side: accumulate and solve in cache."""
+    settings = job.settings
+    before = job.read(own, f"{side}/background", block)
+    weights = _weights(job, side, own, block, logits, log_z)
+    own_table = _block_table(job, side, own, block)
+    table = _whole_table(job, other(side), its)
+    tile = _tile(job, side, block, 0)
+    values = _empty_values(job, before.size)
+    kernels.update_rows(
+        tile.indptr[:-1], tile.indptr[1:], tile.indices, tile.counts, 0, own_table, table,
+        kernels.row_offsets(kernels.padded_width(settings.factors)), settings.factors, job.censored * weights,
+        two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
+        *values,
+    )  # fmt: skip
+    return _close_block(job, side, block, values, before, weights)
+
+
+def _empty_values(job: Job, n: int) -> tuple[np.ndarray, ...]:
+    dtype = job.settings.dtype
+    shape = (n, job.settings.factors)
+    return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(n, dtype), np.empty(n, dtype)
+
+
+def _visit(job: Job, side: str, its: Sealed, block: int, group: int, visit: Callable[..., None]) -> None:
+    """Call `visit(starts, stops, tile, first column, table)` for the pieces of a block of rows in a group."""
+    tile_block, rows = job.plan.tile_rows(side, block)
+    tile = _tile(job, side, tile_block, group)
+    cursors, ends = tile.indptr[:-1][rows], tile.indptr[1:][rows]
+    if side == job.plan.long:
+        visit(cursors, ends, tile, 0, _whole_table(job, other(side), its))
+        return
+    for its_block in job.plan.group_blocks(side, group):
+        first, limit = job.plan.row_range(other(side), its_block)
+        stops = np.empty_like(cursors)
+        kernels.advance(cursors, ends, tile.indices, limit, stops)
+        visit(cursors, stops, tile, first, _long_table(job, other(side), its, its_block))
+        cursors = stops
+
+
+@on_worker
+def gather_statistics(
+    job: Job, side: str, own: Sealed, its: Sealed, two_lambda_star: float, logits: np.ndarray | None,
+    log_z: float, block: int, group: int,
+) -> np.ndarray:  # fmt: skip
+    """Partial statistics of a block of the short side's rows over a group of the long side's blocks."""
+    factors = job.settings.factors
+    width = kernels.padded_width(factors)
+    shown = job.censored * _weights(job, side, own, block, logits, log_z)
+    own_table = _block_table(job, side, own, block)
+    out = np.zeros((shown.size, kernels.statistics_size(factors)), job.settings.dtype)
+
+    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, first: int, table: np.ndarray) -> None:
+        kernels.add_statistics(
+            starts, stops, tile.indices, tile.counts, first, own_table, table, width, factors, shown,
+            two_lambda_star, out,
+        )  # fmt: skip
+
+    _visit(job, side, its, block, group, visit)
+    return out
+
+
+def add_up(job: Job, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """One node of a reduction tree; a new array, so that a repeated task finds its inputs unchanged."""
+    return one + two
+
+
+@on_worker
+def solve_block(
+    job: Job, side: str, own: Sealed, stats: np.ndarray, base: Background, two_lambda_star: float,
+    logits: np.ndarray | None, log_z: float, block: int,
+) -> Updated:  # fmt: skip
+    """Update rows of the short side from their gathered statistics."""
+    settings = job.settings
+    before = job.read(own, f"{side}/background", block)
+    weights = _weights(job, side, own, block, logits, log_z)
+    values = _empty_values(job, before.size)
+    kernels.solve_statistics(
+        stats.copy(), _block_table(job, side, own, block),
+        kernels.row_offsets(kernels.padded_width(settings.factors)), settings.factors, job.censored * weights,
+        two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
+        *values,
+    )  # fmt: skip
+    return _close_block(job, side, block, values, before, weights)
+
+
+@on_worker
+def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, group: int) -> np.ndarray:
+    """Selection statistics (rows, 4) of a block over a group of columns."""
+    width = kernels.padded_width(job.settings.factors)
+    own_table = _block_table(job, side, own, block)
+    first, stop = job.plan.row_range(side, block)
+    out = np.zeros((stop - first, 4))
+
+    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, first: int, table: np.ndarray) -> None:
+        kernels.select_rows(
+            starts, stops, tile.indices, tile.counts, first, own_table, table, width, job.settings.factors, out
+        )
+
+    _visit(job, side, its, block, group, visit)
+    return out
+
+
+def _logits(
+    job: Job, side: str, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, weights: np.ndarray, block: int
+) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
+    """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser."""
+    values = (job.read(own, f"{side}/{name}", block) for name in VALUES)
+    message = messages(stats, *values, its, xi_star)
+    selection = job.settings.alpha + _marginal(job, side, block) + job.censored * weights
+    whole = dirichlet_total(job.plan.cuts[side].rows, job.counts.total, job.censored, job.settings.alpha)
+    logits = expected_log(selection, whole)
+    if job.settings.selection == "bayes":
+        logits = logits + message
+    top = float(logits.max())
+    return message, logits, (top, float(np.sum(np.exp(logits - top))))
+
+
+@on_worker
+def weigh_block(
+    job: Job, side: str, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, block: int
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """Log weights of a block for this sweep, and its part of the normaliser."""
+    before = job.read(own, f"{side}/background", block)
+    _, logits, part = _logits(job, side, own, stats, its, xi_star, before, block)
+    return logits, part
+
+
+@on_worker
+def observed_sums(job: Job, side: str, own: Sealed, stats: np.ndarray, block: int) -> tuple[float, float]:
+    """sum t_j S0_j and sum t_j S2_j of a block, for xi*."""
+    before = job.read(own, f"{side}/background", block)
+    return float(before @ stats[:, 0]), float(before @ stats[:, 2])
+
+
+@on_worker
+def finish_block(
+    job: Job, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, block: int
+) -> tuple[Any, float, float, tuple[float, float]]:
+    """End of a sweep for a block of users: next log weights written; the pairs' and messages' part of the bound."""
+    weights = job.read(own, "users/background", block)
+    message, logits, part = _logits(job, "users", own, stats, its, xi_star, weights, block)
+    entry = job.write("users/next", block, logits)
+    return entry, float(np.sum(stats[:, 3])), float(weights @ message), part
