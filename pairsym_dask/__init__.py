@@ -1,0 +1,45 @@
+"""Bayesian modelling of paired symbols from counts, out of core, on dask.
+
+Names are imported when they are first used, so that `import pairsym_dask` and `pairsym --help` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "Counts": "counts",
+    "open_counts": "counts",
+    "ingest": "ingest",
+    "simulate": "simulate",
+    "PairedSymbols": "model",
+    "load": "model",
+    "leave_one_out": "splits",
+    "split_by_fraction": "splits",
+    "evaluate": "evaluate",
+    "compare": "evaluate",
+    "PairsymError": "spec",
+    "InputError": "spec",
+    "StoreError": "spec",
+    "DamagedStoreError": "spec",
+    "MemoryBudgetError": "spec",
+    "SchedulerError": "spec",
+    "NumericError": "spec",
+}
+
+__all__ = [*_PLACES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    globals()[name] = value  # also where a module has the same name as the function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -1,0 +1,260 @@
+"""The model as people meet it: settings in, `fit`, answers out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .counts import Counts, open_counts
+from .fit import fit
+from .posterior import Commit, ModelStore
+from .predict import Predictor, check_popularity, energy_of_pairs, lazy_dataset, sigma_of
+from .spec import InputError, Settings, StoreError
+
+
+class PairedSymbols:
+    """Bayesian model of paired symbols: selected by popularity, then shown or censored by a preference.
+
+    Parameters are stored as given and checked by `fit`. `censored_ratio` is r in D' = r D, the `tau`s are prior
+    precisions of user traits, item traits and biases, `alpha` is the Dirichlet prior of both popularities.
+    """
+
+    def __init__(
+        self,
+        factors: int = 20,
+        censored_ratio: float = 5.0,
+        tau_u: float = 0.1,
+        tau_v: float = 0.1,
+        tau_b: float = 0.1,
+        alpha: float = 1.0,
+        biases: bool = True,
+        selection: str = "bayes",
+        dtype: str = "float32",
+        random_state: int = 0,
+    ) -> None:
+        self.factors = factors
+        self.censored_ratio = censored_ratio
+        self.tau_u = tau_u
+        self.tau_v = tau_v
+        self.tau_b = tau_b
+        self.alpha = alpha
+        self.biases = biases
+        self.selection = selection
+        self.dtype = dtype
+        self.random_state = random_state
+        self._commits: list[Commit] = []
+        self._commit: Commit | None = None
+        self._counts: Counts | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Settings by name."""
+        return {field.name: getattr(self, field.name) for field in fields(Settings)}
+
+    def set_params(self, **params: Any) -> PairedSymbols:
+        """Change settings by name."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise InputError(f"there is no setting {name!r}; there are {', '.join(self.get_params())}")
+            setattr(self, name, value)
+        return self
+
+    def fit(
+        self,
+        counts: Counts | str | os.PathLike[str],
+        path: str | os.PathLike[str],
+        sweeps: int = 20,
+        tol: float | None = None,
+        memory: int | str | None = None,
+        client: Any = None,
+        progress: bool = True,
+        callback: Callable[[int, float, float], None] | None = None,
+        *,
+        threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> PairedSymbols:
+        """Fit to a counts store, a committed generation in the model store at `path` for every sweep.
+
+        `sweeps` is the total: an unfinished fit of the same data and settings goes on where it stopped, to the same
+        bits. `tol` stops when the bound's relative change is within it. `memory` is a budget for a process, such as
+        "2GiB". Tasks run on `client`, else on the current dask client, else on `threads` threads.
+        `callback(sweep, elbo, seconds)` is called after each commit.
+        """
+        settings = Settings(**self.get_params())
+        counts = open_counts(counts, storage_options)
+        store = ModelStore(path, storage_options)
+        fit(
+            counts,
+            settings,
+            store,
+            sweeps=sweeps,
+            tol=tol,
+            memory=memory,
+            client=client,
+            threads=threads,
+            progress=progress,
+            callback=callback,
+        )
+        self._open(store, counts, None)
+        return self
+
+    def _open(self, store: ModelStore, counts: Counts | None, sweep: int | None) -> None:
+        commits = store.commits()
+        if not commits:
+            raise StoreError(f"{store.url} holds no committed sweep yet; run the fit again")
+        if sweep is None:
+            commit = commits[-1]
+        else:
+            if not 0 <= sweep < len(commits):
+                raise StoreError(f"{store.url} has sweeps 0 to {len(commits) - 1}, not {sweep}")
+            commit = commits[sweep]
+            if commit.folder not in store.storage.folders():
+                raise StoreError(f"sweep {sweep} of {store.url} has been removed; only the last ones are kept")
+        self.__dict__.pop("_predictor", None)
+        self._commits, self._commit, self._counts = commits[: commit.sweep + 1], commit, counts
+
+    @property
+    def _fitted(self) -> Commit:
+        if self._commit is None:
+            raise InputError("this model is not fitted yet; call fit, or open a fitted one with load")
+        return self._commit
+
+    @property
+    def path(self) -> str:
+        """Where the model store is."""
+        return self._fitted.storage.url
+
+    @property
+    def counts(self) -> Counts:
+        """The counts store that the model was fitted to."""
+        if self._counts is None:
+            remembered = self._fitted.record["counts"]
+            where = remembered["path"]
+            if "://" not in where:
+                where = os.path.normpath(os.path.join(os.path.dirname(self.path), where))
+            try:
+                self._counts = open_counts(where)
+            except StoreError as error:
+                raise StoreError(
+                    f"the counts store of {self.path} is needed but cannot be opened ({error}); "
+                    "give its place with load(..., counts=...)"
+                ) from None
+            self._check_counts(self._counts)
+        return self._counts
+
+    def _check_counts(self, counts: Counts) -> None:
+        if counts.digest != self._fitted.record["counts"]["digest"]:
+            raise StoreError(f"{counts.path} is not the counts store that {self.path} was fitted to")
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        return Predictor(self._fitted, self.counts)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row a sweep: sweep, elbo, xi_star, seconds. Sweep 0 is the start."""
+        commits = self._commits if self._fitted else []
+        return pd.DataFrame(
+            {
+                "sweep": [commit.sweep for commit in commits],
+                "elbo": [commit.scalar("elbo") for commit in commits],
+                "xi_star": [commit.scalar("xi_star") for commit in commits],
+                "seconds": [commit.record["seconds"] for commit in commits],
+            }
+        )
+
+    def conditional(self, user: Any) -> pd.Series:
+        """p(j | i) over all items, indexed by item label; sums to one."""
+        positions = self.counts.positions("users", [user])
+        p = self._predictor.conditional(self._predictor.users(positions))[0]
+        return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
+
+    def probability(self, users: Any, items: Any) -> pd.DataFrame:
+        """p(shown | i, j) of pairs: user, item, sigma, sd of the energy. One label on a side goes with all others."""
+        users, items = _as_list(users), _as_list(items)
+        if len(users) == 1:
+            users = users * len(items)
+        if len(items) == 1:
+            items = items * len(users)
+        if len(users) != len(items):
+            raise InputError(f"{len(users)} users and {len(items)} items do not make pairs")
+        rows = self.counts.positions("users", users)
+        columns = self.counts.positions("items", items)
+        mean, variance = energy_of_pairs(self._predictor.users(rows), self._predictor.items.take(columns))
+        return pd.DataFrame(
+            {
+                "user": users,
+                "item": items,
+                "sigma": sigma_of(mean, variance).astype(np.float64),
+                "sd": np.sqrt(variance.astype(np.float64)),
+            }
+        )
+
+    def recommend(
+        self,
+        users: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        items: Any = None,
+        popularity: float = 0.5,
+    ) -> pd.DataFrame:
+        """The n best items for each user: user, item, rank, probability, sigma, sd.
+
+        Ranked by sigma * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking. `probability` is p(j | i) over
+        all items, `sigma` is p(shown | i, j), `sd` the posterior standard deviation of the energy. `items` are the
+        candidates (all by default). A user gets fewer than n only when fewer are left.
+        """
+        if isinstance(n, bool) or int(n) != n or n < 1:
+            raise InputError(f"n must be a whole number, at least 1, not {n!r}")
+        popularity = check_popularity(popularity)
+        positions = self.counts.positions("users", _as_list(users))
+        candidates = None if items is None else self.counts.positions("items", _as_list(items))
+        return self._predictor.recommend(positions, int(n), exclude_seen, candidates, popularity)
+
+    def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
+        """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
+        positions = self.counts.positions("users", _as_list(users))
+        return self._predictor.scores(self._predictor.users(positions), check_popularity(popularity))
+
+    def to_xarray(self) -> Any:
+        """Every q array as a lazy, labelled xarray Dataset: user_mean(user, factor), ... item_background(item)."""
+        return lazy_dataset(self._fitted, self.counts)
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        if self._commit is None:
+            return f"PairedSymbols({params})"
+        return f"<PairedSymbols({params}) at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}>"
+
+
+def load(
+    path: str | os.PathLike[str],
+    counts: Counts | str | os.PathLike[str] | None = None,
+    sweep: int | None = None,
+    *,
+    storage_options: dict[str, Any] | None = None,
+) -> PairedSymbols:
+    """Open a fitted model; `sweep` opens an earlier kept one, `counts` says where the counts store has moved."""
+    store = ModelStore(path, storage_options)
+    model = PairedSymbols()
+    model._open(store, None, sweep)
+    model.set_params(**model._fitted.settings.to_dict())
+    if counts is not None:
+        model._counts = open_counts(counts, storage_options)
+        model._check_counts(model._counts)
+    return model
+
+
+def _as_list(labels: Any) -> list[Any]:
+    if isinstance(labels, (str, bytes)) or np.isscalar(labels):
+        return [labels]
+    if isinstance(labels, (pd.Series, pd.Index, np.ndarray)):
+        return list(labels.tolist())
+    return list(labels)
+
+
