@@ -25,18 +25,25 @@ from .simd import (
     div,
     fma,
     fnma,
+    get,
     hsum,
+    is_single,
     load,
     maximum,
     minimum,
     mul,
+    number,
+    pointer,
     pow2,
+    prefetch,
+    put,
     reduce8,
     rint,
     splat,
     sqrt,
     store,
     sub,
+    transpose8,
     widen,
 )
 
@@ -44,6 +51,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Pairs of one row that are worked on together: enough to amortise, few enough for the first-level cache.
 CHUNK = 64
+AHEAD = 16  # pairs of the next row whose table rows are asked for ahead
+# Places in the scratch of a chunk: counts, background weights, energies, xi (then W), the row's side; then z and W z.
+C, T, A, XI, LEFT = 0, CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK
 
 _EXPM1 = np.array([1.0 / float(np.prod(np.arange(1, k + 1, dtype=np.float64))) for k in range(1, 15)])
 _ATANH = np.array([1.0 / (2 * k + 1) for k in range(17)])
@@ -53,6 +63,11 @@ _LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
 def compiled(function: F) -> F:
     """The one set of numba options: no GIL, cached, IEEE division; fast arithmetic comes from `simd`."""
     return njit(nogil=True, cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def _inlined(function: F) -> F:
+    """Options of helpers that melt into their callers: an array's dozen fields are not passed call by call."""
+    return njit(nogil=True, error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
 
 
 def padded_width(factors: int) -> int:
@@ -81,39 +96,49 @@ def statistics_size(factors: int) -> int:
     return triangle_size(width) + 2 * width
 
 
-@compiled
+@_inlined
+def pair_work_size(width: int) -> int:
+    """Numbers of scratch for a chunk of pairs."""
+    return 4 * CHUNK + 3 * width + 2 * CHUNK * width
+
+
+@_inlined
+def batch_work_size(size: int, width: int) -> int:
+    """Numbers of scratch for a batch: statistics, old tables, right sides, diagonals, two lane vectors, a square."""
+    return (size + 4 * width + 2 + LANES) * LANES
+
+
+@_inlined
 def exp_minus(x: Any, like: Any) -> Any:
     """exp(-x) and 1 - exp(-x) of a vector x >= 0, the second without cancellation near zero."""
-    kind = like.dtype.type
-    single = like.itemsize == 4
-    x = minimum(x, splat(kind(80.0 if single else 700.0)))
-    n = rint(mul(x, splat(kind(_LOG2_E))))
-    r = fma(n, splat(kind(_LN_2)), sub(splat(kind(0.0)), x))  # exp(-x) = 2^-n exp(r), |r| <= ln(2)/2
-    p = splat(kind(0.0))
+    zero, one = splat(number(like, 0.0)), splat(number(like, 1.0))
+    single = is_single(like)
+    x = minimum(x, splat(number(like, 80.0 if single else 700.0)))
+    n = rint(mul(x, splat(number(like, _LOG2_E))))
+    r = fma(n, splat(number(like, _LN_2)), sub(zero, x))  # exp(-x) = 2^-n exp(r), |r| <= ln(2)/2
+    p = zero
     for k in range(6 if single else 12, -1, -1):
-        p = fma(p, r, splat(kind(_EXPM1[k])))
+        p = fma(p, r, splat(number(like, _EXPM1[k])))
     p = mul(p, r)
-    scale = pow2(sub(splat(kind(0.0)), n))
-    return fma(scale, p, scale), fnma(scale, p, sub(splat(kind(1.0)), scale))
+    scale = pow2(sub(zero, n))
+    return fma(scale, p, scale), fnma(scale, p, sub(one, scale))
 
 
-@compiled
+@_inlined
 def two_lambda(x: Any, e: Any, one_minus_e: Any, like: Any) -> Any:
     """2 lambda(x) = tanh(x/2) / (2x)."""
-    kind = like.dtype.type
-    return div(one_minus_e, mul(add(splat(kind(1.0)), e), mul(splat(kind(2.0)), x)))
+    return div(one_minus_e, mul(add(splat(number(like, 1.0)), e), mul(splat(number(like, 2.0)), x)))
 
 
-@compiled
+@_inlined
 def log_sigmoid(e: Any, like: Any) -> Any:
     """log sigma(x) = -log(1 + e) with e = exp(-x) in [0, 1], as -2 atanh(e / (2 + e))."""
-    kind = like.dtype.type
-    s = div(e, add(splat(kind(2.0)), e))
+    s = div(e, add(splat(number(like, 2.0)), e))
     square = mul(s, s)
-    p = splat(kind(0.0))
-    for k in range(7 if like.itemsize == 4 else 16, -1, -1):
-        p = fma(p, square, splat(kind(_ATANH[k])))
-    return mul(mul(splat(kind(-2.0)), s), p)
+    p = splat(number(like, 0.0))
+    for k in range(7 if is_single(like) else 16, -1, -1):
+        p = fma(p, square, splat(number(like, _ATANH[k])))
+    return mul(mul(splat(number(like, -2.0)), s), p)
 
 
 @compiled
@@ -137,58 +162,61 @@ def fill_table(
         table[o + width + factors + 1] = kind(background[i])
 
 
-@compiled
-def _fill_left(own: Any, o: int, factors: int, width: int, left: Any) -> None:
+@_inlined
+def _fill_left(own: Any, o: int, factors: int, width: int, work: Any, left: int) -> None:
     """The row's side of the energy's moments: [m, b, 1], [m^2 + v, 1, 0] and [v, w, 0]."""
-    kind = own.dtype.type
-    for k in range(factors):
-        m, v = own[o + k], own[o + width + k]
-        left[k] = m
-        left[width + k] = m * m + v
-        left[2 * width + k] = v
-    for k in range(factors, width):
-        left[k] = kind(0.0)
-        left[width + k] = kind(0.0)
-        left[2 * width + k] = kind(0.0)
-    left[factors] = own[o + factors + 1]
-    left[factors + 1] = kind(1.0)
-    left[width + factors] = kind(1.0)
-    left[2 * width + factors] = own[o + width + factors]
+    for k in range(0, width, LANES):
+        m, v = load(own, o + k), load(own, o + width + k)
+        store(work, left + k, m)
+        store(work, left + width + k, fma(m, m, v))
+        store(work, left + 2 * width + k, v)
+    put(work, left + factors, get(own, o + factors + 1))
+    put(work, left + factors + 1, 1.0)
+    put(work, left + width + factors, 1.0)
+    put(work, left + width + factors + 1, 0.0)
+    put(work, left + 2 * width + factors + 1, 0.0)
 
 
-@compiled
+@_inlined
 def _take_pairs(
-    indices: Any, counts: Any, start: int, stop: int, first: int, table: Any, slot: int, stride: int,
-    columns: Any, c: Any, t: Any,
+    indices: Any, counts: Any, start: int, stop: int, first: int, table: Any, width: int, factors: int,
+    places: Any, work: Any,
 ) -> int:
     """Copy a chunk of a row's pairs into buffers, padded to whole vectors with pairs that weigh nothing."""
-    kind = table.dtype.type
     n = stop - start
     for p in range(n):
-        o = (np.int64(indices[start + p]) - first) * stride
-        columns[p] = o
-        c[p] = kind(counts[start + p])
-        t[p] = table[o + slot]
+        o = (np.int64(get(indices, start + p)) - first) * 2 * width
+        put(places, p, o)
+        put(work, C + p, get(counts, start + p))
+        put(work, T + p, get(table, o + width + factors + 1))
     padded = (n + LANES - 1) // LANES * LANES
     for p in range(n, padded):
-        columns[p] = columns[0]
-        c[p] = kind(0.0)
-        t[p] = kind(0.0)
+        put(places, p, get(places, 0))
+        put(work, C + p, 0.0)
+        put(work, T + p, 0.0)
     return padded
 
 
-@compiled
-def _energies(left: Any, table: Any, width: int, columns: Any, padded: int, a: Any, xi: Any) -> None:
+@_inlined
+def _ask_ahead(indices: Any, start: int, stop: int, first: int, table: Any, stride: int) -> None:
+    """Ask for the table rows of the next row's pairs while this row is worked on."""
+    for p in range(start, min(stop, start + AHEAD)):
+        o = (np.int64(get(indices, p)) - first) * stride
+        for k in range(0, stride, 16 if is_single(table) else 8):
+            prefetch(table, o + k)
+
+
+@_inlined
+def _energies(table: Any, width: int, places: Any, padded: int, work: Any) -> None:
     """a_ij = m_i.m_j + b_i + b_j and xi_ij = sqrt(a_ij^2 + var_ij), eight pairs at a time."""
-    kind = table.dtype.type
-    zero = splat(kind(0.0))
+    zero, tiny = splat(number(table, 0.0)), splat(number(table, 1e-20))
     for p in range(0, padded, LANES):
-        o0, o1, o2, o3 = columns[p], columns[p + 1], columns[p + 2], columns[p + 3]
-        o4, o5, o6, o7 = columns[p + 4], columns[p + 5], columns[p + 6], columns[p + 7]
+        o0, o1, o2, o3 = get(places, p), get(places, p + 1), get(places, p + 2), get(places, p + 3)
+        o4, o5, o6, o7 = get(places, p + 4), get(places, p + 5), get(places, p + 6), get(places, p + 7)
         a0, a1, a2, a3, a4, a5, a6, a7 = zero, zero, zero, zero, zero, zero, zero, zero
         x0, x1, x2, x3, x4, x5, x6, x7 = zero, zero, zero, zero, zero, zero, zero, zero
         for k in range(0, width, LANES):
-            one, two, three = load(left, k), load(left, width + k), load(left, 2 * width + k)
+            one, two, three = load(work, LEFT + k), load(work, LEFT + width + k), load(work, LEFT + 2 * width + k)
             # var = sum (m_i^2 + v_i) v_j + v_i m_j^2
             m = load(table, o0 + k)
             a0, x0 = fma(one, m, a0), fma(two, load(table, o0 + width + k), fma(three, mul(m, m), x0))
@@ -208,49 +236,51 @@ def _energies(left: Any, table: Any, width: int, columns: Any, padded: int, a: A
             a7, x7 = fma(one, m, a7), fma(two, load(table, o7 + width + k), fma(three, mul(m, m), x7))
         energy = reduce8(a0, a1, a2, a3, a4, a5, a6, a7)
         variance = reduce8(x0, x1, x2, x3, x4, x5, x6, x7)
-        store(a, p, energy)
+        store(work, A + p, energy)
         # lambda needs xi > 0; a posterior variance is never zero, so this only guards rounding.
-        store(xi, p, sqrt(maximum(fma(energy, energy, variance), splat(kind(1e-20)))))
+        store(work, XI + p, sqrt(maximum(fma(energy, energy, variance), tiny)))
 
 
-@compiled
-def _panel(z: Any, wz: Any, n: int, width: int, r: int, c: int, vectors: int, out: Any, o: int, pitch: int) -> None:
+@_inlined
+def _panel(
+    work: Any, z: int, wz: int, n: int, width: int, r: int, c: int, vectors: int, out: Any, o: int, pitch: int
+) -> None:
     """Add sum_p (W z)_p[r:r+4] z_p[c:c+8*vectors] to four rows of the packed triangle, sums held in registers."""
-    zero = splat(z.dtype.type(0.0))
+    zero = splat(number(work, 0.0))
     s00, s01, s02, s10, s11, s12 = zero, zero, zero, zero, zero, zero
     s20, s21, s22, s30, s31, s32 = zero, zero, zero, zero, zero, zero
     if vectors == 3:
         for p in range(n):
             b = p * width
-            z0, z1, z2 = load(z, b + c), load(z, b + c + 8), load(z, b + c + 16)
-            w = splat(wz[b + r])
+            z0, z1, z2 = load(work, z + b + c), load(work, z + b + c + 8), load(work, z + b + c + 16)
+            w = splat(get(work, wz + b + r))
             s00, s01, s02 = fma(w, z0, s00), fma(w, z1, s01), fma(w, z2, s02)
-            w = splat(wz[b + r + 1])
+            w = splat(get(work, wz + b + r + 1))
             s10, s11, s12 = fma(w, z0, s10), fma(w, z1, s11), fma(w, z2, s12)
-            w = splat(wz[b + r + 2])
+            w = splat(get(work, wz + b + r + 2))
             s20, s21, s22 = fma(w, z0, s20), fma(w, z1, s21), fma(w, z2, s22)
-            w = splat(wz[b + r + 3])
+            w = splat(get(work, wz + b + r + 3))
             s30, s31, s32 = fma(w, z0, s30), fma(w, z1, s31), fma(w, z2, s32)
     elif vectors == 2:
         for p in range(n):
             b = p * width
-            z0, z1 = load(z, b + c), load(z, b + c + 8)
-            w = splat(wz[b + r])
+            z0, z1 = load(work, z + b + c), load(work, z + b + c + 8)
+            w = splat(get(work, wz + b + r))
             s00, s01 = fma(w, z0, s00), fma(w, z1, s01)
-            w = splat(wz[b + r + 1])
+            w = splat(get(work, wz + b + r + 1))
             s10, s11 = fma(w, z0, s10), fma(w, z1, s11)
-            w = splat(wz[b + r + 2])
+            w = splat(get(work, wz + b + r + 2))
             s20, s21 = fma(w, z0, s20), fma(w, z1, s21)
-            w = splat(wz[b + r + 3])
+            w = splat(get(work, wz + b + r + 3))
             s30, s31 = fma(w, z0, s30), fma(w, z1, s31)
     else:
         for p in range(n):
             b = p * width
-            z0 = load(z, b + c)
-            s00 = fma(splat(wz[b + r]), z0, s00)
-            s10 = fma(splat(wz[b + r + 1]), z0, s10)
-            s20 = fma(splat(wz[b + r + 2]), z0, s20)
-            s30 = fma(splat(wz[b + r + 3]), z0, s30)
+            z0 = load(work, z + b + c)
+            s00 = fma(splat(get(work, wz + b + r)), z0, s00)
+            s10 = fma(splat(get(work, wz + b + r + 1)), z0, s10)
+            s20 = fma(splat(get(work, wz + b + r + 2)), z0, s20)
+            s30 = fma(splat(get(work, wz + b + r + 3)), z0, s30)
     o1, o2, o3 = o + pitch, o + 2 * pitch, o + 3 * pitch
     store(out, o, add(load(out, o), s00))
     store(out, o1, add(load(out, o1), s10))
@@ -268,8 +298,8 @@ def _panel(z: Any, wz: Any, n: int, width: int, r: int, c: int, vectors: int, ou
         store(out, o3 + 16, add(load(out, o3 + 16), s32))
 
 
-@compiled
-def _add_triangle(z: Any, wz: Any, n: int, used: int, width: int, out: Any, o: int) -> None:
+@_inlined
+def _add_triangle(work: Any, z: int, wz: int, n: int, used: int, width: int, out: Any, o: int) -> None:
     """Add sum_p (W z)_p z_p^T to the packed triangle at `out[o:]`; rows from `used` on are left alone."""
     start = o
     for panel in range(0, width, LANES):
@@ -280,108 +310,131 @@ def _add_triangle(z: Any, wz: Any, n: int, used: int, width: int, out: Any, o: i
                 c = panel
                 while c < width:
                     vectors = min(3, (width - c) // LANES)
-                    _panel(z, wz, n, width, r, c, vectors, out, start + half * pitch + c - panel, pitch)
+                    _panel(work, z, wz, n, width, r, c, vectors, out, start + half * pitch + c - panel, pitch)
                     c += vectors * LANES
         start += LANES * pitch
 
 
-@compiled
+@_inlined
 def _add_pairs(
-    table: Any, width: int, factors: int, columns: Any, padded: int, w: Any, c: Any, z: Any, wz: Any,
-    triangle: int, out: Any, o: int,
+    table: Any, width: int, factors: int, places: Any, n: int, work: Any, triangle: int, out: Any, o: int
 ) -> None:
-    """Add a chunk's sums W z z^T, W v and c/2 z to the statistics at `out[o:]`."""
-    half = splat(table.dtype.type(0.5))
-    zero = splat(table.dtype.type(0.0))
+    """Add a chunk's sums W z z^T, W v and c/2 z to the statistics at `out[o:]`; W is where xi was."""
+    half, zero = splat(number(table, 0.5)), splat(number(table, 0.0))
+    z = LEFT + 3 * width
+    wz = z + CHUNK * width
     for k in range(0, width, LANES):
         d, h = zero, zero
-        for p in range(padded):
-            m = load(table, columns[p] + k)
-            weight = splat(w[p])
-            store(z, p * width + k, m)
-            store(wz, p * width + k, mul(weight, m))
-            d = fma(weight, load(table, columns[p] + width + k), d)
-            h = fma(splat(c[p]), m, h)
+        for p in range(n):
+            at = get(places, p) + k
+            m = load(table, at)
+            weight = splat(get(work, XI + p))
+            store(work, z + p * width + k, m)
+            store(work, wz + p * width + k, mul(weight, m))
+            d = fma(weight, load(table, at + width), d)
+            h = fma(splat(get(work, C + p)), m, h)
         at = o + triangle + k
         store(out, at, add(load(out, at), d))
         store(out, at + width, fma(half, h, load(out, at + width)))
-    _add_triangle(z, wz, padded, factors + 2, width, out, o)
+    _add_triangle(work, z, wz, n, factors + 2, width, out, o)
 
 
-@compiled
+@_inlined
 def _add_row(
-    start: int, stop: int, indices: Any, counts: Any, first: int, left: Any, table: Any, width: int, factors: int,
-    shown: Any, two_lambda_star: Any, columns: Any, c: Any, t: Any, a: Any, xi: Any, z: Any, wz: Any,
-    triangle: int, out: Any, o: int,
+    start: int, stop: int, indices: Any, counts: Any, first: int, own: Any, i: int, table: Any, width: int,
+    factors: int, shown: Any, two_lambda_star: Any, places: Any, work: Any, size: int, out: Any, o: int,
 ) -> None:
     """Add the statistics of one row's pairs; `shown` is D' s_i."""
+    if start < stop:
+        _fill_left(own, i * 2 * width, factors, width, work, LEFT)
     p = start
     while p < stop:
         end = min(p + CHUNK, stop)
-        padded = _take_pairs(
-            indices, counts, p, end, first, table, width + factors + 1, 2 * width, columns, c, t
-        )
-        _energies(left, table, width, columns, padded, a, xi)
+        padded = _take_pairs(indices, counts, p, end, first, table, width, factors, places, work)
+        _energies(table, width, places, padded, work)
         for k in range(0, padded, LANES):
-            x = load(xi, k)
+            x = load(work, XI + k)
             e, one_minus_e = exp_minus(x, table)
             lam = two_lambda(x, e, one_minus_e, table)
-            censored = mul(splat(shown), load(t, k))
+            censored = mul(splat(shown), load(work, T + k))
             # W = 2 lambda_ij (c_ij + D' s_i t_j) - 2 lambda* D' s_i t_j
-            store(xi, k, fnma(splat(two_lambda_star), censored, mul(lam, add(load(c, k), censored))))
-        _add_pairs(table, width, factors, columns, padded, xi, c, z, wz, triangle, out, o)
+            w = fnma(splat(two_lambda_star), censored, mul(lam, add(load(work, C + k), censored)))
+            store(work, XI + k, w)
+        _add_pairs(table, width, factors, places, end - p, work, size - 2 * width, out, o)
         p = end
 
 
-@compiled
-def _close_row(
-    stats: Any, o: int, own: Any, own_o: int, shown: Any, base: Any, offsets: Any, width: int, factors: int,
-    triangle: int, tau: Any, tau_b: Any, biases: bool, lane: int, system: Any, right: Any, bias: Any,
-    bias_precision: Any, i: int,
+@_inlined
+def _turn(source: Any, o: int, pitch: int, n: int, out: Any, at: int) -> None:
+    """Eight rows of `source`, `pitch` apart, as lanes: out[at + 8 k + lane] = source[o + lane * pitch + k], k < n."""
+    for k in range(0, n, LANES):
+        p = o + k
+        a, b, c, d, e, f, g, h = transpose8(
+            load(source, p), load(source, p + pitch), load(source, p + 2 * pitch), load(source, p + 3 * pitch),
+            load(source, p + 4 * pitch), load(source, p + 5 * pitch), load(source, p + 6 * pitch),
+            load(source, p + 7 * pitch),
+        )
+        q = at + k * LANES
+        store(out, q, a)
+        store(out, q + 8, b)
+        store(out, q + 16, c)
+        store(out, q + 24, d)
+        store(out, q + 32, e)
+        store(out, q + 40, f)
+        store(out, q + 48, g)
+        store(out, q + 56, h)
+
+
+@_inlined
+def _close_batch(
+    work: Any, old: int, lane: int, base: Any, offsets: Any, width: int, factors: int, triangle: int,
+    two_lambda_star: Any, tau: Any, tau_b: Any, biases: bool, right: int, diagonal: int,
 ) -> None:
-    """From complete statistics: the new bias, and the trait system as one lane of a batch."""
-    kind = stats.dtype.type
-    half = kind(0.5) * shown
-    b = kind(0.0)
+    """From eight rows' statistics, a lane a row: the new biases, and systems and right-hand sides of the traits.
+
+    `work` begins with the turned statistics; `old`, `lane`, `right` and `diagonal` are places in it: the turned
+    tables of the rows; D' s_i, where bias and its precision go; what the solver takes.
+    """
+    s = load(work, lane)
+    scale = mul(splat(two_lambda_star), s)
+    half = mul(splat(number(base, 0.5)), s)
+    for k in range(0, triangle + width):
+        store(work, k * LANES, fma(scale, splat(get(base, k)), load(work, k * LANES)))
+    b = splat(number(base, 0.0))
+    gather = (triangle + width) * LANES  # sum c/2 z
     if biases:
         # rho = G[K,K] + tau_b,  b_i = (h[K] - G[K,:K].m_i) / rho
-        rho = stats[o + offsets[factors] + factors] + tau_b
-        h = (
-            stats[o + triangle + width + factors]
-            - half * base[offsets[factors] + factors]
-            - stats[o + offsets[factors] + factors + 1]
-        )
+        at = get(offsets, factors) + factors
+        rho = add(load(work, at * LANES), splat(tau_b))
+        h = fnma(half, splat(get(base, at)), load(work, gather + factors * LANES))
+        h = sub(h, load(work, (at + 1) * LANES))
         for k in range(factors):
-            h -= stats[o + offsets[k] + factors] * own[own_o + k]
-        b = h / rho
-        bias_precision[i] = rho
-    else:
-        bias_precision[i] = kind(np.inf)
-    bias[i] = b
+            h = fnma(load(work, (get(offsets, k) + factors) * LANES), load(work, old + k * LANES), h)
+        b = div(h, rho)
+        store(work, lane + LANES, rho)
+    store(work, lane, b)
     for k in range(factors):
-        row = o + offsets[k]
+        row = get(offsets, k)
         # h = sum c/2 z - D' s_i B[K,:]/2 - G[:,b];  right-hand side h[:K] - b_i G[K,:K]
-        right[k * LANES + lane] = (
-            stats[o + triangle + width + k]
-            - half * base[offsets[k] + factors]
-            - stats[row + factors + 1]
-            - b * stats[row + factors]
-        )
-        at = offsets[k] * LANES + lane
-        for j in range(k, factors):
-            system[at + j * LANES] = stats[row + j]
-        system[at + k * LANES] += stats[o + triangle + k] + tau
+        h = fnma(half, splat(get(base, row + factors)), load(work, gather + k * LANES))
+        h = sub(h, load(work, (row + factors + 1) * LANES))
+        store(work, right + k * LANES, fnma(b, load(work, (row + factors) * LANES), h))
+        # P = G[:K,:K] + diag(d) + tau I
+        at = (row + k) * LANES
+        p = add(load(work, at), add(load(work, (triangle + k) * LANES), splat(tau)))
+        store(work, at, p)
+        store(work, diagonal + k * LANES, p)
 
 
-@compiled
-def _solve_batch(system: Any, right: Any, offsets: Any, factors: int) -> None:
-    """Cholesky of eight systems at once, a lane each: U^T U = system in place, then right := solution."""
-    one = splat(system.dtype.type(1.0))
+@_inlined
+def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
+    """Cholesky of eight systems at once, a lane each: U^T U = system in place; the solution at system[right:]."""
+    one = splat(number(system, 1.0))
     for j in range(factors):
-        row_j = offsets[j]
+        row_j = get(offsets, j)
         s = load(system, (row_j + j) * LANES)
         for k in range(j):
-            u = load(system, (offsets[k] + j) * LANES)
+            u = load(system, (get(offsets, k) + j) * LANES)
             s = fnma(u, u, s)
         inverse = div(one, sqrt(s))
         store(system, (row_j + j) * LANES, inverse)  # the diagonal keeps the reciprocal
@@ -390,8 +443,8 @@ def _solve_batch(system: Any, right: Any, offsets: Any, factors: int) -> None:
             o = (row_j + c) * LANES
             s0, s1, s2, s3 = load(system, o), load(system, o + 8), load(system, o + 16), load(system, o + 24)
             for k in range(j):
-                u = load(system, (offsets[k] + j) * LANES)
-                at = (offsets[k] + c) * LANES
+                u = load(system, (get(offsets, k) + j) * LANES)
+                at = (get(offsets, k) + c) * LANES
                 s0, s1 = fnma(u, load(system, at), s0), fnma(u, load(system, at + 8), s1)
                 s2, s3 = fnma(u, load(system, at + 16), s2), fnma(u, load(system, at + 24), s3)
             store(system, o, mul(s0, inverse))
@@ -403,47 +456,67 @@ def _solve_batch(system: Any, right: Any, offsets: Any, factors: int) -> None:
             o = (row_j + c) * LANES
             s0 = load(system, o)
             for k in range(j):
-                s0 = fnma(load(system, (offsets[k] + j) * LANES), load(system, (offsets[k] + c) * LANES), s0)
+                s0 = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, (get(offsets, k) + c) * LANES), s0)
             store(system, o, mul(s0, inverse))
             c += 1
         # Forward substitution rides along: U^T y = right.
-        s = load(right, j * LANES)
+        s = load(system, right + j * LANES)
         for k in range(j):
-            s = fnma(load(system, (offsets[k] + j) * LANES), load(right, k * LANES), s)
-        store(right, j * LANES, mul(s, inverse))
+            s = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, right + k * LANES), s)
+        store(system, right + j * LANES, mul(s, inverse))
     for j in range(factors - 1, -1, -1):
-        s = load(right, j * LANES)
-        o = offsets[j] * LANES
+        s = load(system, right + j * LANES)
+        o = get(offsets, j) * LANES
         for k in range(j + 1, factors):
-            s = fnma(load(system, o + k * LANES), load(right, k * LANES), s)
-        store(right, j * LANES, mul(s, load(system, o + j * LANES)))
+            s = fnma(load(system, o + k * LANES), load(system, right + k * LANES), s)
+        store(system, right + j * LANES, mul(s, load(system, o + j * LANES)))
 
 
-@compiled
-def _store_batch(
-    system_diagonal: Any, right: Any, lanes: int, i: int, factors: int, mean: Any, precision: Any
+@_inlined
+def _solve_rows(
+    stats: Any, o: int, size: int, own: Any, i: int, lanes: int, shown: Any, base: Any, offsets: Any, width: int,
+    factors: int, star: Any, tau: Any, tau_b: Any, biases: bool, work: Any, mean: Any, precision: Any, bias: Any,
+    bias_precision: Any,
 ) -> None:
-    for lane in range(lanes):
-        for k in range(factors):
-            mean[i + lane, k] = right[k * LANES + lane]
-            precision[i + lane, k] = system_diagonal[k * LANES + lane]
+    """Close and solve a batch: rows i to i + lanes, whose statistics lie `size` apart from `stats[o]` on.
+
+    Eight rows are always computed; what the idle lanes hold is not stored. `work` is scratch.
+    """
+    system, old = 0, size * LANES
+    right = old + 2 * width * LANES
+    diagonal = right + width * LANES
+    lane = diagonal + width * LANES
+    turned = lane + 2 * LANES
+    triangle = size - 2 * width
+    for k in range(lanes):
+        put(work, lane + k, get(shown, i + k))
+        for m in range(0, width, LANES):  # a copy, so that no lane reads beyond the last row
+            store(work, right + k * width + m, load(own, (i + k) * 2 * width + m))
+    for k in range(lanes, LANES):
+        put(work, lane + k, 0.0)
+        for m in range(0, width, LANES):
+            store(work, right + k * width + m, splat(number(work, 0.0)))
+    _turn(stats, o, size, size, work, system)
+    _turn(work, right, width, width, work, old)
+    _close_batch(
+        work, old, lane, base, offsets, width, factors, triangle, star, tau, tau_b, biases, right, diagonal
+    )
+    for k in range(lanes):
+        put(bias, i + k, get(work, lane + k))
+        put(bias_precision, i + k, get(work, lane + LANES + k) if biases else number(work, np.inf))
+    _solve_batch(work, right, offsets, factors)
+    _store_turned(work, right, turned, lanes, i, factors, mean)
+    _store_turned(work, diagonal, turned, lanes, i, factors, precision)
 
 
-@compiled
-def _solve_lanes(
-    system: Any, right: Any, diagonal: Any, offsets: Any, factors: int, lanes: int, i: int, mean: Any, precision: Any
-) -> None:
-    """Solve the first `lanes` systems of a batch and store means and precisions from row i on."""
-    kind = system.dtype.type
-    for lane in range(lanes, LANES):  # idle lanes get the identity
-        for k in range(factors):
-            right[k * LANES + lane] = kind(0.0)
-            for j in range(k, factors):
-                system[(offsets[k] + j) * LANES + lane] = kind(1.0) if j == k else kind(0.0)
-    for k in range(factors):
-        store(diagonal, k * LANES, load(system, (offsets[k] + k) * LANES))
-    _solve_batch(system, right, offsets, factors)
-    _store_batch(diagonal, right, lanes, i, factors, mean, precision)
+@_inlined
+def _store_turned(work: Any, values: int, turned: int, lanes: int, i: int, factors: int, out: Any) -> None:
+    """out[i + lane, k] = work[values + 8 k + lane]."""
+    for k in range(0, factors, LANES):
+        _turn(work, values + k * LANES, LANES, LANES, work, turned)
+        for lane in range(lanes):
+            for m in range(min(LANES, factors - k)):
+                put(out, (i + lane) * factors + k + m, get(work, turned + lane * LANES + m))
 
 
 @compiled
@@ -458,37 +531,31 @@ def update_rows(
     pairs `starts[i]:stops[i]`; `shown` is D' s_i; `base` the packed background of the other side.
     """
     kind = table.dtype.type
-    width = offsets.size
-    triangle = base.size - 2 * width
-    star, tau_, tau_b_ = kind(two_lambda_star), kind(tau), kind(tau_b)
-    left = np.empty(3 * width, table.dtype)
-    stats = np.empty(base.size, table.dtype)
-    columns = np.empty(CHUNK, np.int64)
-    c, t = np.empty(CHUNK, table.dtype), np.empty(CHUNK, table.dtype)
-    a, xi = np.empty(CHUNK, table.dtype), np.empty(CHUNK, table.dtype)
-    z, wz = np.empty(CHUNK * width, table.dtype), np.empty(CHUNK * width, table.dtype)
-    system = np.empty(triangle * LANES, table.dtype)
-    right, diagonal = np.empty(factors * LANES, table.dtype), np.empty(factors * LANES, table.dtype)
+    width, size = offsets.size, base.size
+    star = kind(two_lambda_star)
+    scratch = np.empty(pair_work_size(width), table.dtype)
+    places = np.empty(CHUNK, np.int64)
+    stats = np.zeros(LANES * size, table.dtype)
+    work = np.zeros(batch_work_size(size, width), table.dtype)
     n = starts.size
-    lane = 0
-    for i in range(n):
-        s = kind(shown[i])
-        scale = splat(star * s)
-        for k in range(0, base.size, LANES):
-            store(stats, k, mul(scale, load(base, k)))
-        _fill_left(own, i * 2 * width, factors, width, left)
-        _add_row(
-            starts[i], stops[i], indices, counts, first, left, table, width, factors, s, star,
-            columns, c, t, a, xi, z, wz, triangle, stats, 0,
+    indices_, counts_, own_, table_ = pointer(indices), pointer(counts), pointer(own), pointer(table)
+    scratch_, places_, stats_, work_ = pointer(scratch), pointer(places), pointer(stats), pointer(work)
+    for i in range(0, n, LANES):
+        lanes = min(LANES, n - i)
+        for lane in range(lanes):
+            for k in range(lane * size, (lane + 1) * size, LANES):
+                store(stats_, k, splat(kind(0.0)))
+            if i + lane + 1 < n:
+                _ask_ahead(indices_, starts[i + lane + 1], stops[i + lane + 1], first, table_, 2 * width)
+            _add_row(
+                starts[i + lane], stops[i + lane], indices_, counts_, first, own_, i + lane, table_, width, factors,
+                kind(shown[i + lane]), star, places_, scratch_, size, stats_, lane * size,
+            )
+        _solve_rows(
+            stats_, 0, size, own_, i, lanes, pointer(shown), pointer(base), pointer(offsets), width, factors, star,
+            kind(tau), kind(tau_b), biases, work_, pointer(mean), pointer(precision), pointer(bias),
+            pointer(bias_precision),
         )
-        _close_row(
-            stats, 0, own, i * 2 * width, s, base, offsets, width, factors, triangle, tau_, tau_b_, biases,
-            lane, system, right, bias, bias_precision, i,
-        )
-        lane += 1
-        if lane == LANES or i == n - 1:
-            _solve_lanes(system, right, diagonal, offsets, factors, lane, i + 1 - lane, mean, precision)
-            lane = 0
 
 
 @compiled
@@ -498,22 +565,19 @@ def add_statistics(
 ) -> None:
     """Add the statistics of some of the rows' pairs to `out` (rows, statistics_size), without the background."""
     kind = table.dtype.type
-    size = out.shape[1]
-    flat = out.reshape(-1)
-    triangle = size - 2 * width
+    n, size = out.shape
     star = kind(two_lambda_star)
-    left = np.empty(3 * width, table.dtype)
-    columns = np.empty(CHUNK, np.int64)
-    c, t = np.empty(CHUNK, table.dtype), np.empty(CHUNK, table.dtype)
-    a, xi = np.empty(CHUNK, table.dtype), np.empty(CHUNK, table.dtype)
-    z, wz = np.empty(CHUNK * width, table.dtype), np.empty(CHUNK * width, table.dtype)
-    for i in range(starts.size):
-        if starts[i] < stops[i]:
-            _fill_left(own, i * 2 * width, factors, width, left)
-            _add_row(
-                starts[i], stops[i], indices, counts, first, left, table, width, factors, kind(shown[i]), star,
-                columns, c, t, a, xi, z, wz, triangle, flat, i * size,
-            )
+    scratch = np.empty(pair_work_size(width), table.dtype)
+    places = np.empty(CHUNK, np.int64)
+    indices_, counts_, own_, table_ = pointer(indices), pointer(counts), pointer(own), pointer(table)
+    scratch_, places_, out_ = pointer(scratch), pointer(places), pointer(out.reshape(-1))
+    for i in range(n):
+        if i + 1 < n:
+            _ask_ahead(indices_, starts[i + 1], stops[i + 1], first, table_, 2 * width)
+        _add_row(
+            starts[i], stops[i], indices_, counts_, first, own_, i, table_, width, factors, kind(shown[i]), star,
+            places_, scratch_, size, out_, i * size,
+        )
 
 
 @compiled
@@ -521,30 +585,22 @@ def solve_statistics(
     stats: Any, own: Any, offsets: Any, factors: int, shown: Any, two_lambda_star: float, base: Any,
     tau: float, tau_b: float, biases: bool, mean: Any, precision: Any, bias: Any, bias_precision: Any,
 ) -> None:
-    """Update rows from gathered statistics (which are changed: the background is added to them)."""
+    """Update rows from gathered statistics (rows, statistics_size)."""
     kind = stats.dtype.type
     width = offsets.size
-    size = stats.shape[1]
+    n, size = stats.shape
+    work = np.zeros(batch_work_size(size, width), stats.dtype)
     flat = stats.reshape(-1)
-    triangle = size - 2 * width
-    system = np.empty(triangle * LANES, stats.dtype)
-    right, diagonal = np.empty(factors * LANES, stats.dtype), np.empty(factors * LANES, stats.dtype)
-    star, tau_, tau_b_ = kind(two_lambda_star), kind(tau), kind(tau_b)
-    n = stats.shape[0]
-    lane = 0
-    for i in range(n):
-        s = kind(shown[i])
-        scale = splat(star * s)
-        for k in range(0, size, LANES):
-            store(flat, i * size + k, fma(scale, load(base, k), load(flat, i * size + k)))
-        _close_row(
-            flat, i * size, own, i * 2 * width, s, base, offsets, width, factors, triangle, tau_, tau_b_, biases,
-            lane, system, right, bias, bias_precision, i,
+    last = np.zeros(LANES * size, stats.dtype)  # the rows of a batch that is not full, so that no lane reads beyond
+    whole = n // LANES * LANES
+    last[: (n - whole) * size] = flat[whole * size :]
+    for i in range(0, n, LANES):
+        _solve_rows(
+            pointer(flat) if i < whole else pointer(last), i * size if i < whole else 0, size, pointer(own), i,
+            min(LANES, n - i), pointer(shown), pointer(base), pointer(offsets), width, factors,
+            kind(two_lambda_star), kind(tau), kind(tau_b), biases, pointer(work), pointer(mean), pointer(precision),
+            pointer(bias), pointer(bias_precision),
         )
-        lane += 1
-        if lane == LANES or i == n - 1:
-            _solve_lanes(system, right, diagonal, offsets, factors, lane, i + 1 - lane, mean, precision)
-            lane = 0
 
 
 @compiled
@@ -557,34 +613,34 @@ def select_rows(
     S0 = sum t_j,  S1 = sum t_j (log sigma(xi) - xi/2),  S2 = sum t_j xi^2,
     and the shown part of the bound, sum c_ij (log sigma(xi) - xi/2 + a/2).
     """
-    kind = table.dtype.type
-    left = np.empty(3 * width, table.dtype)
-    columns = np.empty(CHUNK, np.int64)
-    c, t = np.empty(CHUNK, table.dtype), np.empty(CHUNK, table.dtype)
-    a, xi = np.empty(CHUNK, table.dtype), np.empty(CHUNK, table.dtype)
-    half = splat(kind(0.5))
-    for i in range(starts.size):
+    scratch = np.empty(pair_work_size(width), table.dtype)
+    places = np.empty(CHUNK, np.int64)
+    indices_, counts_, own_, table_ = pointer(indices), pointer(counts), pointer(own), pointer(table)
+    work, places_ = pointer(scratch), pointer(places)
+    half = splat(number(table_, 0.5))
+    n = starts.size
+    for i in range(n):
         p, stop = starts[i], stops[i]
+        if i + 1 < n:
+            _ask_ahead(indices_, starts[i + 1], stops[i + 1], first, table_, 2 * width)
         if p == stop:
             continue
-        _fill_left(own, i * 2 * width, factors, width, left)
+        _fill_left(own_, i * 2 * width, factors, width, work, LEFT)
         s0 = splat(0.0)
         s1, s2, shown = s0, s0, s0
         while p < stop:
             end = min(p + CHUNK, stop)
-            padded = _take_pairs(
-                indices, counts, p, end, first, table, width + factors + 1, 2 * width, columns, c, t
-            )
-            _energies(left, table, width, columns, padded, a, xi)
+            padded = _take_pairs(indices_, counts_, p, end, first, table_, width, factors, places_, work)
+            _energies(table_, width, places_, padded, work)
             for k in range(0, padded, LANES):
-                x = load(xi, k)
-                e, _ = exp_minus(x, table)
-                value = fnma(half, x, log_sigmoid(e, table))
-                weight = widen(load(t, k))
+                x = load(work, XI + k)
+                e, _ = exp_minus(x, table_)
+                value = fnma(half, x, log_sigmoid(e, table_))
+                weight = widen(load(work, T + k))
                 s0 = add(s0, weight)
                 s1 = fma(weight, widen(value), s1)
                 s2 = fma(weight, widen(mul(x, x)), s2)
-                shown = fma(widen(load(c, k)), widen(fma(half, load(a, k), value)), shown)
+                shown = fma(widen(load(work, C + k)), widen(fma(half, load(work, A + k), value)), shown)
             p = end
         out[i, 0] += hsum(s0)
         out[i, 1] += hsum(s1)
@@ -605,9 +661,9 @@ def advance(cursors: Any, stops: Any, indices: Any, limit: int, out: Any) -> Non
 @compiled
 def add_background(table: Any, n: int, weight: Any, factors: int, out: Any) -> None:
     """Add sum_i s_i z_i z_i^T and sum_i s_i v_i of a table's rows to the packed float64 background `out`."""
-    width = padded_width_compiled(factors)
+    width = table.size // (2 * n)
     triangle = out.size - 2 * width
-    z, wz = np.empty(CHUNK * width), np.empty(CHUNK * width)
+    work = np.empty(2 * CHUNK * width)
     i = 0
     while i < n:
         rows = min(CHUNK, n - i)
@@ -616,14 +672,9 @@ def add_background(table: Any, n: int, weight: Any, factors: int, out: Any) -> N
             s = weight[i + p]
             for k in range(width):
                 m = np.float64(table[o + k])
-                z[p * width + k] = m
-                wz[p * width + k] = s * m
+                work[p * width + k] = m
+                work[(CHUNK + p) * width + k] = s * m
             for k in range(factors + 1):
                 out[triangle + k] += s * np.float64(table[o + width + k])
-        _add_triangle(z, wz, rows, factors + 2, width, out, 0)
+        _add_triangle(pointer(work), 0, CHUNK * width, rows, factors + 2, width, pointer(out), 0)
         i += rows
-
-
-@compiled
-def padded_width_compiled(factors: int) -> int:
-    return (factors + 2 + LANES - 1) // LANES * LANES

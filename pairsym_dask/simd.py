@@ -2,7 +2,9 @@
 
 Numba leaves vectorising to LLVM, which gives up on accumulators that live in arrays. A value of type
 `Vec` is an LLVM vector, so accumulators stay in registers for as long as a kernel holds them in
-local variables. With NUMBA_DISABLE_JIT=1 the same names are numpy functions on arrays of length eight.
+local variables. A `Pointer` is an array's address without its reference count: an array that is passed to
+a helper is counted up and down atomically at every call, which took half the time of a row. Whoever makes a
+pointer must keep the array. With NUMBA_DISABLE_JIT=1 the same names are numpy functions, pointers are arrays.
 """
 
 from __future__ import annotations
@@ -15,6 +17,15 @@ from numba import config
 LANES = 8
 
 if config.DISABLE_JIT:
+
+    def pointer(array: Any) -> Any:
+        return array
+
+    def number(array: Any, value: Any) -> Any:
+        return array.dtype.type(value)
+
+    def is_single(array: Any) -> bool:
+        return bool(array.itemsize == 4)
 
     def load(array: Any, start: int) -> Any:
         return array[start : start + LANES].copy()
@@ -68,6 +79,18 @@ if config.DISABLE_JIT:
     def reduce8(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
         return np.array([v.sum() for v in (a, b, c, d, e, f, g, h)], dtype=a.dtype)
 
+    def transpose8(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+        return tuple(np.array([a, b, c, d, e, f, g, h]).T.copy())
+
+    def get(array: Any, i: int) -> Any:
+        return array[i]
+
+    def put(array: Any, i: int, number: Any) -> None:
+        array[i] = number
+
+    def prefetch(array: Any, i: int) -> None:
+        pass
+
 else:
     from llvmlite import ir
     from numba import types
@@ -91,10 +114,51 @@ else:
             element = dmm.lookup(fe_type.scalar).get_value_type()
             super().__init__(dmm, fe_type, ir.VectorType(element, LANES))
 
+    class Pointer(types.Type):
+        """Address of numbers of one type."""
+
+        def __init__(self, dtype: types.Type) -> None:
+            self.dtype = dtype
+            super().__init__(name=f"Pointer({dtype})")
+
+    @register_model(Pointer)
+    class _PointerModel(models.PrimitiveModel):
+        def __init__(self, dmm: Any, fe_type: Pointer) -> None:
+            super().__init__(dmm, fe_type, dmm.lookup(fe_type.dtype).get_data_type().as_pointer())
+
+    @intrinsic
+    def pointer(typing_context, array):  # type: ignore[no-untyped-def]
+        """Address of a C-contiguous array's first number."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return context.make_array(signature.args[0])(context, builder, args[0]).data
+
+        return Pointer(array.dtype)(array), codegen
+
+    @intrinsic
+    def number(typing_context, array, value):  # type: ignore[no-untyped-def]
+        """A number as the type that a pointer points to."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return context.cast(builder, args[1], signature.args[1], array.dtype)
+
+        return array.dtype(array, value), codegen
+
+    @intrinsic
+    def is_single(typing_context, array):  # type: ignore[no-untyped-def]
+        """Whether a pointer points to float32; known when compiling."""
+        single = array.dtype == types.float32
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return context.get_constant(types.boolean, single)
+
+        return types.boolean(array), codegen
+
+    def _element(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.gep(args[0], [context.cast(builder, args[1], signature.args[1], types.intp)], inbounds=True)
+
     def _address(context: Any, builder: Any, signature: Any, args: Any, vector_type: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        start = context.cast(builder, args[1], signature.args[1], types.intp)
-        return builder.bitcast(builder.gep(array.data, [start], inbounds=True), vector_type.as_pointer())
+        return builder.bitcast(_element(context, builder, signature, args), vector_type.as_pointer())
 
     def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
         return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INDEX, len(lanes)), lanes))
@@ -238,3 +302,55 @@ else:
             return halve(halve(halve(list(args), 4), 2), 1)[0]
 
         return a(a, b, c, d, e, f, g, h), codegen
+
+    @intrinsic
+    def transpose8(typing_context, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+        """Eight vectors as the rows of a square; its columns."""
+        result = types.UniTuple(a, 8)
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            vectors = list(args)
+            for step in (1, 2, 4):
+                swapped = list(vectors)
+                for k in range(LANES):
+                    if not k & step:
+                        x, y = vectors[k], vectors[k + step]
+                        low = [m if not m & step else LANES + m - step for m in range(LANES)]
+                        high = [m + step if not m & step else LANES + m for m in range(LANES)]
+                        swapped[k] = _shuffle(builder, x, y, low)
+                        swapped[k + step] = _shuffle(builder, x, y, high)
+                vectors = swapped
+            return context.make_tuple(builder, signature.return_type, vectors)
+
+        return result(a, b, c, d, e, f, g, h), codegen
+
+    @intrinsic
+    def get(typing_context, array, i):  # type: ignore[no-untyped-def]
+        """array[i] for an i that is known to be inside and not negative."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return builder.load(_element(context, builder, signature, args))
+
+        return array.dtype(array, i), codegen
+
+    @intrinsic
+    def put(typing_context, array, i, number):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            value = context.cast(builder, args[2], signature.args[2], array.dtype)
+            builder.store(value, _element(context, builder, signature, args))
+            return context.get_dummy_value()
+
+        return types.void(array, i, number), codegen
+
+    @intrinsic
+    def prefetch(typing_context, array, i):  # type: ignore[no-untyped-def]
+        """Ask for the cache line of array[i] ahead of its use."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            pointer = builder.bitcast(_element(context, builder, signature, args), ir.IntType(8).as_pointer())
+            kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INDEX, _INDEX, _INDEX])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(function, [pointer, *(ir.Constant(_INDEX, number) for number in (0, 3, 1))])
+            return context.get_dummy_value()
+
+        return types.void(array, i), codegen
