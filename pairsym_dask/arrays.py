@@ -8,7 +8,10 @@ zarr reader opens the result. `Sealed` reads only what a manifest lists, and che
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,11 @@ from numcodecs.zstd import Zstd
 from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
-from .spec import DamagedStoreError
+from .spec import DamagedStoreError, StoreError
 from .storage import Storage, digest
 
 STRING = "string"
+STRING_BYTES = 16_384  # of a label, on average over a large chunk, at most
 Manifest = dict[str, tuple[int, str]]  # key -> size in bytes, digest
 
 
@@ -40,9 +44,9 @@ class ArraySpec:
         """Key of a chunk.
 
         >>> ArraySpec("users/mean", (10, 2), (4, 2), "float32", ("user", "factor")).key(2, 0)
-        'users/mean/c/2/0'
+        'users/mean/c.2.0'
         """
-        return "/".join([self.path, "c", *map(str, index)])
+        return f"{self.path}/c.{'.'.join(map(str, index))}"
 
     def keys(self) -> list[str]:
         return [self.key(*index) for index in np.ndindex(*self.grid)]
@@ -51,12 +55,20 @@ class ArraySpec:
     def grid(self) -> tuple[int, ...]:
         return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
 
+    @property
+    def count(self) -> int:
+        """Chunks of the array."""
+        return math.prod(self.grid)
+
     def extent(self, index: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of the part of a chunk that lies inside the array."""
         return tuple(min(c, n - c * k) for n, c, k in zip(self.shape, self.chunks, index, strict=True))
 
     def metadata(self) -> bytes:
         """The array's zarr.json, written by zarr itself."""
+        return _array_metadata(self)
+
+    def _metadata(self) -> bytes:
         store = MemoryStore()
         zarr.create_array(
             store,
@@ -67,8 +79,16 @@ class ArraySpec:
             filters=None,
             dimension_names=self.dimension_names,
             fill_value="" if self.dtype == STRING else 0,
+            # Chunks of an array in one folder: every folder costs an fsync.
+            chunk_key_encoding={"name": "default", "separator": "."},
         )
         return store._store_dict["zarr.json"].to_bytes()
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a decoded chunk; of strings the most that a chunk may hold."""
+        count = math.prod(self.chunks)
+        return 2**26 + count * STRING_BYTES if self.dtype == STRING else count * np.dtype(self.dtype).itemsize
 
     def encode(self, block: np.ndarray) -> bytes | memoryview:
         """A chunk's bytes; blocks at the far edge are padded to the full chunk."""
@@ -84,6 +104,8 @@ class ArraySpec:
 
     def decode(self, data: bytes, index: tuple[int, ...]) -> np.ndarray:
         """The part of a chunk that lies inside the array."""
+        if self.compressed and not 0 <= _content_size(data) <= self.chunk_bytes:
+            raise ValueError("a chunk that declares another size than its array")
         raw = Zstd().decode(data) if self.compressed else data
         if self.dtype == STRING:
             block = VLenUTF8().decode(raw).reshape(self.chunks)
@@ -93,6 +115,23 @@ class ArraySpec:
         return block if extent == self.chunks else block[tuple(map(slice, extent))]
 
 
+@lru_cache(256)
+def _array_metadata(spec: ArraySpec) -> bytes:
+    """The same for every generation of a fit, and zarr takes its time."""
+    return spec._metadata()
+
+
+def _content_size(frame: bytes) -> int:
+    """Decoded size that a zstd frame declares (RFC 8878, section 3.1.1.1), -1 when it is no such frame."""
+    if len(frame) < 6 or frame[:4] != b"\x28\xb5\x2f\xfd":
+        return -1
+    flag, single = frame[4] >> 6, frame[4] >> 5 & 1
+    start = 5 + (1 - single) + (0, 1, 2, 4)[frame[4] & 3]
+    width = (single, 2, 4, 8)[flag]
+    field = frame[start : start + width]
+    return int.from_bytes(field, "little") + (256 if width == 2 else 0) if width == len(field) > 0 else -1
+
+
 def group_metadata(attributes: dict[str, Any]) -> bytes:
     """A group's zarr.json."""
     store = MemoryStore()
@@ -100,28 +139,36 @@ def group_metadata(attributes: dict[str, Any]) -> bytes:
     return store._store_dict["zarr.json"].to_bytes()
 
 
-def write(storage: Storage, key: str, data: bytes | memoryview) -> tuple[str, int, str]:
+def write(storage: Storage, key: str, data: bytes | memoryview, soon: bool = False) -> tuple[str, int, str]:
     """Write bytes durably; key, size and digest for the manifest."""
-    storage.write(key, data)
+    (storage.write_soon if soon else storage.write)(key, data)
     return key, memoryview(data).nbytes, digest(data)
 
 
-def write_block(storage: Storage, prefix: str, spec: ArraySpec, index: tuple[int, ...], block: np.ndarray) -> Any:
-    """Write one chunk of an array that lives below `prefix`; its manifest entry, keyed relative to `prefix`."""
-    key, size, check = write(storage, _join(prefix, spec.key(*index)), spec.encode(block))
+def write_block(
+    storage: Storage, prefix: str, spec: ArraySpec, index: tuple[int, ...], block: np.ndarray, soon: bool = False
+) -> Any:
+    """Write one chunk of an array that lives below `prefix`; its manifest entry, keyed relative to `prefix`.
+
+    With `soon` the bytes are durable after the storage's next `settle`.
+    """
+    _, size, check = write(storage, _join(prefix, spec.key(*index)), spec.encode(block), soon)
     return spec.key(*index), size, check
 
 
 def write_metadata(
     storage: Storage, prefix: str, specs: list[ArraySpec], attributes: dict[str, Any] | None = None
 ) -> Manifest:
-    """Write zarr.json of the arrays, of the groups above them and of `prefix` itself; their manifest."""
+    """Write zarr.json of the arrays, of the groups above them and of `prefix` itself; their manifest.
+
+    Durable after the storage's next `settle`.
+    """
     groups = {""} | {spec.path.rsplit("/", 1)[0] for spec in specs if "/" in spec.path}
     texts = {_join(group, "zarr.json"): group_metadata((attributes or {}) if not group else {}) for group in groups}
     texts.update({f"{spec.path}/zarr.json": spec.metadata() for spec in specs})
     manifest: Manifest = {}
     for key, text in sorted(texts.items()):
-        _, size, check = write(storage, _join(prefix, key), text)
+        _, size, check = write(storage, _join(prefix, key), text, soon=True)
         manifest[key] = (size, check)
     return manifest
 
@@ -143,17 +190,30 @@ class Sealed:
             raise DamagedStoreError(f"{self.where(key)} is not in the store's manifest")
         size, check = self.manifest[key]
         try:
-            data = self.storage.read(_join(self.prefix, key))
+            data = self.storage.read(_join(self.prefix, key), limit=size + 1)
         except FileNotFoundError:
-            raise DamagedStoreError(f"{self.where(key)} is missing") from None
+            raise self._missing(key) from None
         if len(data) != size:
-            raise DamagedStoreError(f"{self.where(key)} has {len(data)} bytes, not {size}")
+            found = f"{len(data)} bytes" if len(data) < size else "more bytes"
+            raise DamagedStoreError(f"{self.where(key)} has {found}, not {size}")
         if digest(data) != check:
             raise DamagedStoreError(f"{self.where(key)} does not hold the bytes that were written")
         return data
 
+    def _missing(self, key: str) -> StoreError:
+        if self.prefix and not self.storage.exists(_join(self.prefix, "zarr.json")):
+            return StoreError(
+                f"{self.storage.url}/{self.prefix} has been removed since it was opened: a fit has moved on; "
+                "load the model again, or fit with keep= to keep sweeps"
+            )
+        return DamagedStoreError(f"{self.where(key)} is missing")
+
     def read_block(self, spec: ArraySpec, *index: int) -> np.ndarray:
-        return spec.decode(self.read_bytes(spec.key(*index)), index)
+        data = self.read_bytes(spec.key(*index))
+        try:
+            return spec.decode(data, index)
+        except (ValueError, RuntimeError, UnicodeDecodeError) as error:
+            raise DamagedStoreError(f"{self.where(spec.key(*index))} is not a chunk of its array: {error}") from None
 
     def read_array(self, spec: ArraySpec) -> np.ndarray:
         """A whole (small) array."""
@@ -166,13 +226,24 @@ class Sealed:
 
     def check_sizes(self) -> None:
         """See that every file is there with the right size, without reading any."""
+        listing = self.storage.listing(self.prefix)
         for key, (size, _) in self.manifest.items():
-            try:
-                found = self.storage.size(_join(self.prefix, key))
-            except FileNotFoundError:
-                raise DamagedStoreError(f"{self.where(key)} is missing") from None
-            if found != size:
-                raise DamagedStoreError(f"{self.where(key)} has {found} bytes, not {size}")
+            found = listing.get(_join(self.prefix, key))
+            if found is None:
+                raise self._missing(key)
+            if found.size != size:
+                raise DamagedStoreError(f"{self.where(key)} has {found.size} bytes, not {size}")
+
+    def check_complete(self, keys: Iterable[str], count: int) -> None:
+        """See that the manifest lists all `count` keys; the count first, so that absurd shapes cost nothing."""
+        if count <= len(self.manifest):
+            lacking = [key for key in keys if key not in self.manifest]
+            if not lacking:
+                return
+            raise DamagedStoreError(f"the manifest of {self.where('')} lacks {lacking[0]}")
+        raise DamagedStoreError(
+            f"the manifest of {self.where('')} lists {len(self.manifest)} files, but its arrays need {count}"
+        )
 
 
 def _join(prefix: str, key: str) -> str:

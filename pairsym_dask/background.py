@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernels import padded_width, row_offsets, triangle_size
+from .kernels import background_moments, padded_width, row_offsets, triangle_size
 
 
 def lambda_of(xi: float) -> float:
@@ -68,23 +68,27 @@ class Background:
         k = self.factors
         return self._entry(k + 1, k + 1) + float(self.packed[triangle_size(padded_width(k)) + k])
 
-    def message_star(
-        self, mean: np.ndarray, variance: np.ndarray, bias: np.ndarray, bias_variance: np.ndarray, xi_star: float
-    ) -> np.ndarray:
-        """sum_j t_j Omega*_ij for every row of a block, float64."""
-        precision = self.precision
-        quadratic = np.einsum("ik,ik->i", mean @ precision, mean) + variance @ np.diag(precision)
-        plain = mean @ self.double_dagger
-        square = (
-            quadratic
-            + 2 * bias * plain
-            + 2 * (mean @ self.dagger)
-            + bias**2
-            + bias_variance
-            + 2 * bias * self.nu
-            + self.kappa
-        )
-        return np.asarray(-lambda_of(xi_star) * square + star_constant(xi_star) - (plain + bias + self.nu) / 2)
+    @property
+    def square(self) -> np.ndarray:
+        """B as a full padded matrix (width, width)."""
+        width = padded_width(self.factors)
+        offsets = row_offsets(width)
+        upper = np.zeros((width, width))
+        for r in range(self.factors + 2):
+            upper[r, r:] = self.packed[offsets[r] + r : offsets[r] + width]
+        return np.asarray(upper + np.triu(upper, 1).T)
+
+    @property
+    def spread(self) -> np.ndarray:
+        """sum t v, padded (width)."""
+        width = padded_width(self.factors)
+        return self.packed[triangle_size(width) : triangle_size(width) + width]
+
+    def message_star(self, table: np.ndarray, n: int, xi_star: float) -> np.ndarray:
+        """sum_j t_j Omega*_ij for every row of a table, float64."""
+        moments = np.empty((n, 2))
+        background_moments(table, n, self.factors, self.square.reshape(-1), self.spread, moments)
+        return np.asarray(-lambda_of(xi_star) * moments[:, 0] + star_constant(xi_star) - moments[:, 1] / 2)
 
 
 def expected_square(own: Background, its: Background) -> float:

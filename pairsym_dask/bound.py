@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.special import gammaln, psi
 
-from .background import Background, star_constant, lambda_of
+from .background import Background, lambda_of, star_constant
 from .spec import Settings
 
 
@@ -28,10 +28,7 @@ class SideSums:
 
 
 def side_sums(
-    mean: np.ndarray,
-    precision: np.ndarray,
-    bias: np.ndarray,
-    bias_precision: np.ndarray,
+    moments: np.ndarray,
     selection: np.ndarray,
     background: np.ndarray,
     marginal: np.ndarray,
@@ -39,10 +36,11 @@ def side_sums(
     tau: float,
     settings: Settings,
 ) -> SideSums:
-    """`SideSums` of a block of rows; `censored` is D'."""
-    gauss = _gauss(mean, precision, tau)
+    """`SideSums` of a block of rows from its `kernels.add_background` moments; `censored` is D'."""
+    rows = selection.size
+    gauss = _gauss(rows * settings.factors, *moments[:3], tau)
     if settings.biases:
-        gauss += _gauss(bias, bias_precision, settings.tau_b)
+        gauss += _gauss(rows, *moments[3:], settings.tau_b)
     # (c + D's) E[log pi] and the Dirichlet's log p - log q meet in one coefficient.
     coefficient = marginal + censored * background + settings.alpha - selection
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -56,9 +54,9 @@ def side_sums(
     )
 
 
-def _gauss(mean: np.ndarray, precision: np.ndarray, tau: float) -> float:
-    mean, precision = mean.astype(np.float64), precision.astype(np.float64)
-    return float(0.5 * np.sum(np.log(tau / precision) - tau * (mean**2 + 1 / precision) + 1.0))
+def _gauss(numbers: int, log_variance: float, square: float, variance: float, tau: float) -> float:
+    """sum of 1/2 (log(tau v) - tau (m^2 + v) + 1)."""
+    return float(0.5 * (log_variance + numbers * (np.log(tau) + 1.0) - tau * (square + variance)))
 
 
 def dirichlet_total(size: int, total: float, censored: float, alpha: float) -> float:
@@ -80,23 +78,9 @@ def side_bound(sums: SideSums, size: int, total: float, censored: float, setting
     return float(sums.gauss + dirichlet + censored * sums.entropy)
 
 
-def messages(
-    stats: np.ndarray,
-    mean: np.ndarray,
-    precision: np.ndarray,
-    bias: np.ndarray,
-    bias_precision: np.ndarray,
-    its: Background,
-    xi_star: float,
-) -> np.ndarray:
+def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
     """sum_j t_j Omega_ij for a block of rows: S1 + lambda* S2 - S0 (...) + sum_j t_j Omega*_ij."""
-    star = its.message_star(
-        mean.astype(np.float64),
-        1 / precision.astype(np.float64),
-        bias.astype(np.float64),
-        1 / bias_precision.astype(np.float64),
-        xi_star,
-    )
+    star = its.message_star(table, stats.shape[0], xi_star)
     s0, s1, s2 = stats[:, 0], stats[:, 1], stats[:, 2]
     # sum t (Omega - Omega*) over observed pairs; their energies' linear terms cancel.
     return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star) + star)

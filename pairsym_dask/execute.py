@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import dask
 import dask.base
 from dask.callbacks import Callback
 
-from .spec import SchedulerError
+from .spec import PairsymError, SchedulerError
+from .storage import Storage
+from .workers import Pass, versions
 
 Graph = dict[str, Any]
 CONNECT_SECONDS = 20
+LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
+POLL_SECONDS = 1.0
+_AGAIN = "what is committed is safe: run the fit again to go on"
+
+
+@cache
+def _blas() -> Any:
+    """Looking up the BLAS libraries takes milliseconds: once a process."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def connect(address: str) -> Any:
@@ -60,10 +76,9 @@ class Executor:
         """Memory budget and number of tasks of one process: of the smallest worker when there is a cluster."""
         if self.client is None:
             return memory, self.threads
-        workers = list(self.client.scheduler_info(n_workers=-1)["workers"].values())
-        if not workers:
-            self.client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-            workers = list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+        watch = _Watch(self.client)
+        while not (workers := list(watch.workers().values())):
+            time.sleep(POLL_SECONDS)
         limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
         if memory is None and limits:
             memory = int(0.5 * min(limits))
@@ -76,23 +91,109 @@ class Executor:
         if self.client is not None:
             return self._run_on_cluster(graph, keys, on_done)
         get = dask.base.get_scheduler() or dask.base.get_scheduler(scheduler="threads")
-        if on_done is None:
+        # BLAS must not start threads of its own in each of ours.
+        with _blas().limit(limits=1, user_api="blas"), Callback(posttask=lambda key, *_: on_done and on_done(key)):
             return list(get(graph, keys, num_workers=self.threads))
-        with Callback(posttask=lambda key, *_: on_done(key)):
-            return list(get(graph, keys, num_workers=self.threads))
+
+    def check_workers(self, tokens: list[tuple[Storage, str]]) -> Pass | None:
+        """See that all workers have this process's versions and find these keys; None without a cluster."""
+        if self.client is None:
+            return None
+        wanted = Pass(versions(), tuple(tokens))
+        answers = self._watched(lambda: self.client.run(wanted.problem, on_error="return"))
+        for address, answer in answers.items():
+            if isinstance(answer, ImportError):
+                raise SchedulerError(f"the dask worker at {address} cannot import pairsym_dask: {answer}")
+            if isinstance(answer, str):
+                raise SchedulerError(answer)
+            if isinstance(answer, PairsymError):
+                raise SchedulerError(f"the dask worker at {address} cannot take part: {answer}")
+        return wanted
 
     def _run_on_cluster(self, graph: Graph, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
         from distributed import as_completed
 
-        futures = self.client.get(graph, keys, sync=False)
+        def work() -> list[Any]:
+            futures = self.client.get(graph, keys, sync=False)
+            try:
+                if on_done is not None:
+                    for future in as_completed(futures):
+                        on_done(future.key)
+                return list(self.client.gather(futures))
+            finally:
+                for future in futures:
+                    future.release()
+
+        return self._watched(work)  # type: ignore[no-any-return]
+
+    def _watched(self, work: Callable[[], Any]) -> Any:
+        """Call something that waits for the cluster; a clear error when scheduler or workers are gone.
+
+        distributed waits for ever on a cluster without workers, and its calls may hang when a scheduler dies.
+        """
+        from distributed import KilledWorker
+        from distributed.client import ClientClosedError, FutureCancelledError
+        from distributed.comm import CommClosedError
+
+        answer: dict[str, Any] = {}
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                answer["value"] = work()
+            except BaseException as error:
+                answer["error"] = error
+            finally:
+                done.set()
+
+        threading.Thread(target=run, daemon=True, name="pairsym-cluster").start()
+        watch = _Watch(self.client)
+        while not done.wait(POLL_SECONDS):
+            watch.workers()
+        if "error" not in answer:
+            return answer["value"]
+        error = answer["error"]
+        if isinstance(error, KilledWorker):
+            raise SchedulerError(
+                f"{error.allowed_failures + 1} dask workers died one after another on the same task, most likely for "
+                f"want of memory: give them more, or fewer threads each; {_AGAIN}"
+            ) from None
+        if isinstance(error, (FutureCancelledError, ClientClosedError, CommClosedError)):
+            raise SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}") from None
+        raise error
+
+
+def _address(client: Any) -> str:
+    return str(getattr(client.scheduler, "address", "") or "an unknown address")
+
+
+class _Watch:
+    """Looks after a cluster while something waits for it."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._heard = self._manned = time.monotonic()
+
+    def workers(self) -> dict[str, Any]:
+        """The workers now; an error when there has been no answer, or no worker, for too long."""
+        gone = SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}")
+        if self.client.status in ("closed", "closing"):
+            raise gone
         try:
-            if on_done is not None:
-                for future in as_completed(futures):
-                    on_done(future.key)
-            return list(self.client.gather(futures))
-        finally:
-            for future in futures:
-                future.release()
+            identity = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=LOST_SECONDS / 3)
+            workers: dict[str, Any] = identity["workers"]
+            self._heard = time.monotonic()
+        except (OSError, TimeoutError, AttributeError, RuntimeError):
+            if time.monotonic() - self._heard > LOST_SECONDS:
+                raise gone from None
+            return {}
+        if workers:
+            self._manned = time.monotonic()
+        elif time.monotonic() - self._manned > LOST_SECONDS:
+            raise SchedulerError(
+                f"the dask cluster at {_address(self.client)} has no workers any more; start some; {_AGAIN}"
+            )
+        return workers
 
 
 def run_tasks(

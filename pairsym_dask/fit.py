@@ -7,9 +7,11 @@ the selection pass over the new state gives the bound of exactly what is committ
 from __future__ import annotations
 
 import base64
+import operator
 import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,13 @@ from . import tasks
 from .arrays import Manifest, Sealed
 from .background import Background, lambda_of, update_xi_star
 from .bound import SideSums, log_sum_exp, side_bound
-from .counts import Counts
+from .counts import RECORD, Counts
 from .execute import Executor, Graph
 from .plan import Plan, Room, make_room
 from .posterior import Commit, ModelStore, generation_arrays
 from .progress import Progress
-from .spec import SIDES, InputError, Settings, StoreError, other
+from .spec import SIDES, InputError, NumericError, Settings, StoreError, other
+from .workers import Pass
 
 Callback = Callable[[int, float, float], None]
 
@@ -40,6 +43,8 @@ def fit(
     threads: int | None = None,
     progress: bool = False,
     callback: Callback | None = None,
+    keep: int | Iterable[int] | None = None,
+    discard_damaged: bool = False,
 ) -> Commit:
     """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
     if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
@@ -48,32 +53,34 @@ def fit(
         raise InputError(f"tol must be above 0, not {tol!r}")
     if counts.nnz == 0:
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
+    kept = parse_keep(keep)
     executor = Executor(client, threads)
     plan = Plan.make(counts, settings)
     room = make_room(plan, *executor.resources(memory))
-    store.create()
-    commits = store.commits()
-    if commits:
-        _check_same(commits[0], counts, settings, plan, store)
-    store.clean(commits)
-    display = Progress(progress, sweeps)
-    run = _Fit(counts, settings, store, plan, room, executor, display)
+    if not (discard_damaged and store.holds_commits()):
+        store.create()
+    with store.lock() as lock:
+        if discard_damaged:
+            for line in store.discard_damaged():
+                warnings.warn(f"set aside as damaged: {line}", UserWarning, stacklevel=2)
+        passes = executor.check_workers([(counts.storage, RECORD), (store.storage, lock.key)])
+        run = _Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes)
+        return run.go_on(sweeps, tol, callback)
+
+
+def parse_keep(keep: int | Iterable[int] | None) -> Callable[[int], bool]:
+    """Which sweeps are kept for good: every n-th, or those named."""
+    if keep is None:
+        return lambda sweep: False
+    if isinstance(keep, (int, np.integer)) and not isinstance(keep, bool):
+        if keep < 1:
+            raise InputError(f"keep must be at least 1 (every keep-th sweep is kept), not {keep}")
+        return lambda sweep: sweep % int(keep) == 0
     try:
-        if not commits:
-            commits.append(run.start())
-            display.end_sweep(0, commits[-1].scalar("elbo"), 0.0, counts.nnz)
-        while commits[-1].sweep < sweeps and not _settled(commits, tol):
-            began = time.perf_counter()
-            commits.append(run.sweep(commits[-1]))
-            store.clean(commits)
-            seconds = time.perf_counter() - began
-            bound = commits[-1].scalar("elbo")
-            display.end_sweep(commits[-1].sweep, bound, seconds, counts.nnz)
-            if callback is not None:
-                callback(commits[-1].sweep, bound, seconds)
-    finally:
-        display.close()
-    return commits[-1]
+        named = frozenset(operator.index(sweep) for sweep in keep)  # type: ignore[union-attr]
+    except TypeError:
+        raise InputError(f"keep must be a number n (every n-th sweep) or a list of sweeps, not {keep!r}") from None
+    return named.__contains__
 
 
 def _settled(commits: list[Commit], tol: float | None) -> bool:
@@ -82,6 +89,21 @@ def _settled(commits: list[Commit], tol: float | None) -> bool:
         return False
     before, now = (commit.scalar("elbo") for commit in commits[-2:])
     return abs(now - before) <= tol * abs(now)
+
+
+def _warn_of_fall(commits: list[Commit], settings: Settings) -> None:
+    """Say it when the bound falls by more than rounding; with constant messages it may."""
+    if len(commits) < 2 or settings.selection == "constant":
+        return
+    before, now = (commit.scalar("elbo") for commit in commits[-2:])
+    rounding = 1e-10 if settings.dtype == "float64" else 1e-6
+    if now < before - rounding * abs(before):
+        warnings.warn(
+            f"the bound fell by {before - now:.6g} ({(before - now) / abs(before):.1e} of it) in sweep "
+            f"{commits[-1].sweep}, from {before:.10g} to {now:.10g}; it should only rise",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, store: ModelStore) -> None:
@@ -111,18 +133,59 @@ class _Fit:
         room: Room,
         executor: Executor,
         display: Progress,
+        kept: Callable[[int], bool],
+        passes: Pass | None,
     ) -> None:
         self.counts, self.settings, self.store = counts, settings, store
         self.plan, self.room, self.executor, self.display = plan, room, executor, display
+        self.kept, self.passes = kept, passes
+        self.attempt = ""  # folder of the generation that is being written
         self.specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
         self.censored = settings.censored_ratio * counts.total
+
+    def go_on(self, sweeps: int, tol: float | None, callback: Callback | None) -> Commit:
+        """Sweep until enough are committed; the store is held by this fit."""
+        store, display = self.store, self.display
+        commits = store.commits()
+        if commits:
+            _check_same(commits[0], self.counts, self.settings, self.plan, store)
+            commits[-1].sealed.check_sizes()
+        store.mend(commits)
+        store.clean(commits)
+        try:
+            while not commits or (commits[-1].sweep < sweeps and not _settled(commits, tol)):
+                began = time.perf_counter()
+                store.check_space(self.plan.generation_bytes(), commits)
+                commits.append(self.sweep(commits[-1]) if commits else self.start())
+                store.clean(commits)
+                seconds = time.perf_counter() - began if commits[-1].sweep else 0.0
+                bound = commits[-1].scalar("elbo")
+                display.end_sweep(commits[-1].sweep, bound, seconds, self.counts.nnz)
+                _warn_of_fall(commits, self.settings)
+                if callback is not None and commits[-1].sweep:
+                    callback(commits[-1].sweep, bound, seconds)
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            display.close()
+        return commits[-1]
+
+    def _abandon(self) -> None:
+        """Remove what a failed attempt wrote; on a cluster its tasks may still be writing: the clean-up waits there."""
+        if self.attempt and self.executor.client is None:
+            try:
+                self.store.remove_generation(self.attempt)
+            except (StoreError, OSError):
+                pass  # the error under way is the one to tell
 
     # Graphs
 
     def _job(self, sweep: int) -> tuple[tasks.Job, Manifest]:
         folder, files = self.store.begin_generation(sweep, self.specs)
+        self.attempt = folder
         job = tasks.Job(
-            self.counts, self.settings, self.plan, self.room, self.store.storage, folder, self.specs
+            self.counts, self.settings, self.plan, self.room, self.store.storage, folder, self.specs, self.passes
         )
         return job, files
 
@@ -300,9 +363,17 @@ class _Fit:
         entries, bound, log_z_next = self._finish(job, state, backgrounds["items"], xi_star, sums)
         files = state.manifest | {key: (size, check) for key, size, check in entries}
         scalars = {"xi_star": xi_star, "elbo": bound, "log_z_next": log_z_next, "log_z_items": log_z_items}
+        sweep = 0 if before is None else before.sweep + 1
+        for name in ("elbo", "xi_star", "log_z_next"):
+            if not np.isfinite(scalars[name]):
+                raise NumericError(
+                    f"{name} of sweep {sweep} is {scalars[name]}; the last committed sweep is intact; "
+                    'dtype="float64" or larger taus may help'
+                )
         scalars["log_z_users"] = float("nan") if before is None else before.scalar("log_z_next")
         record = {
-            "sweep": 0 if before is None else before.sweep + 1,
+            "sweep": sweep,
+            "kept": self.kept(sweep),
             "generation": job.folder,
             "parent": None if before is None else before.record["digest"],
             "settings": self.settings.to_dict(),
@@ -314,6 +385,7 @@ class _Fit:
             "seconds": round(time.perf_counter() - began, 4),
             "files": files,
         }
+        self.attempt = ""  # whatever happens to the answer, it may be a commit now
         return self.store.commit(record, self.specs)
 
 

@@ -28,6 +28,7 @@ from .simd import (
     get,
     hsum,
     is_single,
+    keep,
     load,
     maximum,
     minimum,
@@ -556,6 +557,10 @@ def update_rows(
             kind(tau), kind(tau_b), biases, work_, pointer(mean), pointer(precision), pointer(bias),
             pointer(bias_precision),
         )
+    keep(scratch)
+    keep(places)
+    keep(stats)
+    keep(work)
 
 
 @compiled
@@ -578,6 +583,8 @@ def add_statistics(
             starts[i], stops[i], indices_, counts_, first, own_, i, table_, width, factors, kind(shown[i]), star,
             places_, scratch_, size, out_, i * size,
         )
+    keep(scratch)
+    keep(places)
 
 
 @compiled
@@ -646,6 +653,8 @@ def select_rows(
         out[i, 1] += hsum(s1)
         out[i, 2] += hsum(s2)
         out[i, 3] += hsum(shown)
+    keep(scratch)
+    keep(places)
 
 
 @compiled
@@ -659,8 +668,12 @@ def advance(cursors: Any, stops: Any, indices: Any, limit: int, out: Any) -> Non
 
 
 @compiled
-def add_background(table: Any, n: int, weight: Any, factors: int, out: Any) -> None:
-    """Add sum_i s_i z_i z_i^T and sum_i s_i v_i of a table's rows to the packed float64 background `out`."""
+def add_background(table: Any, n: int, weight: Any, factors: int, out: Any, moments: Any) -> None:
+    """Add what a table's rows send to the background and to the bound.
+
+    `out` (packed, float64) gets sum_i s_i z_i z_i^T and sum_i s_i v_i; `moments` gets sum log v, sum m^2 and sum v
+    of the traits, then the same of the biases. A number that is not finite anywhere makes the moments not finite.
+    """
     width = table.size // (2 * n)
     triangle = out.size - 2 * width
     work = np.empty(2 * CHUNK * width)
@@ -674,7 +687,55 @@ def add_background(table: Any, n: int, weight: Any, factors: int, out: Any) -> N
                 m = np.float64(table[o + k])
                 work[p * width + k] = m
                 work[(CHUNK + p) * width + k] = s * m
-            for k in range(factors + 1):
-                out[triangle + k] += s * np.float64(table[o + width + k])
+            squares, variances, logs, product = 0.0, 0.0, 0.0, 1.0
+            for k in range(factors):
+                m, v = np.float64(table[o + k]), np.float64(table[o + width + k])
+                squares += m * m
+                variances += v
+                product *= v
+                if k % 4 == 3:  # few logarithms, without leaving the exponent's range
+                    logs += np.log(product)
+                    product = 1.0
+                out[triangle + k] += s * v
+            b, w = np.float64(table[o + factors + 1]), np.float64(table[o + width + factors])
+            out[triangle + factors] += s * w
+            moments[0] += logs + np.log(product)
+            moments[1] += squares
+            moments[2] += variances
+            moments[3] += np.log(w)
+            moments[4] += b * b
+            moments[5] += w
         _add_triangle(pointer(work), 0, CHUNK * width, rows, factors + 2, width, pointer(out), 0)
         i += rows
+
+
+@compiled
+def background_moments(table: Any, n: int, factors: int, square: Any, d: Any, out: Any) -> None:
+    """sum_j t_j E[a_ij^2] and sum_j t_j E[a_ij] over all j, for every row i of a table: out (n, 2), float64.
+
+    `square` is the other side's B (width, width) and `d` its sum t v (width), both float64: with A = [m_i, b_i, 1],
+    sum_j t_j E[a_ij^2] = A^T B A + sum_k d_k (m_ik^2 + v_ik) + sum_k v_ik B_kk + w_i + sum_j t_j w_j.
+    """
+    width = d.size
+    left = np.zeros(width)
+    left_, square_ = pointer(left), pointer(square)
+    for i in range(n):
+        o = i * 2 * width
+        rest = 0.0
+        for k in range(factors):
+            m, v = np.float64(table[o + k]), np.float64(table[o + width + k])
+            left[k] = m
+            rest += d[k] * (m * m + v) + v * square[k * width + k]
+        left[factors] = np.float64(table[o + factors + 1])
+        left[factors + 1] = 1.0
+        total = splat(0.0)
+        for r in range(0, width, LANES):
+            y = splat(0.0)
+            for k in range(factors + 2):
+                y = fma(splat(get(left_, k)), load(square_, k * width + r), y)
+            total = fma(y, load(left_, r), total)
+        mean = 0.0
+        for k in range(factors + 2):
+            mean += left[k] * square[factors * width + k]
+        out[i, 0] = hsum(total) + rest + np.float64(table[o + width + factors]) + d[factors]
+        out[i, 1] = mean

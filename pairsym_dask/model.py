@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -76,6 +76,8 @@ class PairedSymbols:
         callback: Callable[[int, float, float], None] | None = None,
         *,
         threads: int | None = None,
+        keep: int | Iterable[int] | None = None,
+        discard_damaged: bool = False,
         storage_options: dict[str, Any] | None = None,
     ) -> PairedSymbols:
         """Fit to a counts store, a committed generation in the model store at `path` for every sweep.
@@ -83,7 +85,9 @@ class PairedSymbols:
         `sweeps` is the total: an unfinished fit of the same data and settings goes on where it stopped, to the same
         bits. `tol` stops when the bound's relative change is within it. `memory` is a budget for a process, such as
         "2GiB". Tasks run on `client`, else on the current dask client, else on `threads` threads.
-        `callback(sweep, elbo, seconds)` is called after each commit.
+        `callback(sweep, elbo, seconds)` is called after each commit. The last two sweeps stay on disk; `keep` names
+        others to keep: a number n for every n-th, or a list. A damaged store is an error; `discard_damaged` sets what
+        is damaged aside, with a warning, and goes on from the last sound sweep.
         """
         settings = Settings(**self.get_params())
         counts = open_counts(counts, storage_options)
@@ -99,12 +103,15 @@ class PairedSymbols:
             threads=threads,
             progress=progress,
             callback=callback,
+            keep=keep,
+            discard_damaged=discard_damaged,
         )
         self._open(store, counts, None)
         return self
 
     def _open(self, store: ModelStore, counts: Counts | None, sweep: int | None) -> None:
-        commits = store.commits()
+        # An earlier sweep can be opened although a later one is damaged.
+        commits = store.commits(last=sweep)
         if not commits:
             raise StoreError(f"{store.url} holds no committed sweep yet; run the fit again")
         if sweep is None:
@@ -113,8 +120,9 @@ class PairedSymbols:
             if not 0 <= sweep < len(commits):
                 raise StoreError(f"{store.url} has sweeps 0 to {len(commits) - 1}, not {sweep}")
             commit = commits[sweep]
-            if commit.folder not in store.storage.folders():
-                raise StoreError(f"sweep {sweep} of {store.url} has been removed; only the last ones are kept")
+            if not store.is_there(commit):
+                raise StoreError(f"sweep {sweep} of {store.url} has been removed; fit with keep= to keep sweeps")
+        commit.sealed.check_sizes()
         self.__dict__.pop("_predictor", None)
         self._commits, self._commit, self._counts = commits[: commit.sweep + 1], commit, counts
 

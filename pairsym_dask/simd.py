@@ -3,8 +3,9 @@
 Numba leaves vectorising to LLVM, which gives up on accumulators that live in arrays. A value of type
 `Vec` is an LLVM vector, so accumulators stay in registers for as long as a kernel holds them in
 local variables. A `Pointer` is an array's address without its reference count: an array that is passed to
-a helper is counted up and down atomically at every call, which took half the time of a row. Whoever makes a
-pointer must keep the array. With NUMBA_DISABLE_JIT=1 the same names are numpy functions, pointers are arrays.
+a helper is counted up and down atomically at every call, which took half the time of a row. Numba frees a local
+array after its last use, so whoever makes a pointer to one must `keep` the array until the pointer is done with.
+With NUMBA_DISABLE_JIT=1 the same names are numpy functions, and pointers are arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ LANES = 8
 if config.DISABLE_JIT:
 
     def pointer(array: Any) -> Any:
-        return array
+        return array.reshape(-1)
+
+    def keep(array: Any) -> None:
+        pass
 
     def number(array: Any, value: Any) -> Any:
         return array.dtype.type(value)
@@ -134,6 +138,15 @@ else:
             return context.make_array(signature.args[0])(context, builder, args[0]).data
 
         return Pointer(array.dtype)(array), codegen
+
+    @intrinsic
+    def keep(typing_context, array):  # type: ignore[no-untyped-def]
+        """Does nothing; an array lives at least until here."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return context.get_dummy_value()
+
+        return types.void(array), codegen
 
     @intrinsic
     def number(typing_context, array, value):  # type: ignore[no-untyped-def]

@@ -1,17 +1,22 @@
 """Bytes under keys, on a local disk or any fsspec file system: the one place that writes and deletes.
 
-Everything durable goes through `Storage`: `write` returns only when the bytes are on disk, `put_if_absent`
-has exactly one winner, `read` checks nothing by itself (`arrays.Sealed` compares digests). Keys use forward
-slashes and never leave the store.
+Everything durable goes through `Storage`: `write` returns only when the bytes are on disk, `write_soon` promises it
+for the next `settle`, `sync` makes names durable, `put_if_absent` has exactly one winner. `read` checks nothing by
+itself (`arrays.Sealed` compares digests). Keys use forward slashes and never leave the store.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,9 @@ import xxhash
 from .spec import StoreError
 
 PARTIAL = ".partial"  # ending of files that are being written
+FSYNC_THREADS = 8  # fsyncs under way in a process: they share the journal's commits, so many cost little more than one
+BACKGROUND = True  # False: write_soon waits for its own fsync, so that operations come in a fixed order
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -28,12 +36,21 @@ def digest(data: bytes | memoryview) -> str:
 
 
 def _check_key(key: str) -> None:
-    if not key or key.startswith("/") or "\\" in key or any(part in ("", ".", "..") for part in key.split("/")):
+    parts = key.split("/")
+    if "\\" in key or not key.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise StoreError(f"not a key inside a store: {key!r}")
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Size in bytes and time of the last change, in seconds by the store's own clock."""
+
+    size: int
+    changed: float
+
+
 class Storage:
-    """A store's folder; made by `open_storage`, small enough to travel to workers."""
+    """A store's folder; made by `open_storage`, small enough to travel to workers. `url` holds no credentials."""
 
     url: str
 
@@ -41,20 +58,34 @@ class Storage:
         """Put bytes under a key, durably; a reader sees the old bytes or the new ones, never a mixture."""
         raise NotImplementedError
 
+    def write_soon(self, key: str, data: bytes | memoryview) -> None:
+        """Put bytes under a key, seen by readers at once, durable after the next `settle` in this process."""
+        self.write(key, data)
+
+    def settle(self) -> None:
+        """Wait until all that this process wrote is durable, or raise the error that was met."""
+
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Put bytes under a key if nothing is there; True for the one caller who did."""
+        """Put bytes under a key, durably with its name, if nothing is there; True for the one caller who did.
+
+        Bytes must be the caller's own (hold an id of the attempt): finding them there after a lost answer is winning.
+        """
         raise NotImplementedError
 
-    def read(self, key: str) -> bytes:
-        """The bytes under a key; FileNotFoundError when there are none."""
+    def read(self, key: str, limit: int | None = None) -> bytes:
+        """The bytes under a key, where possible no more than `limit`; FileNotFoundError when there are none."""
         raise NotImplementedError
 
-    def size(self, key: str) -> int:
-        """Bytes under a key; FileNotFoundError when there are none."""
+    def read_many(self, keys: list[str]) -> list[bytes]:
+        """The bytes under keys, fetched together where that is quicker."""
+        return [self.read(key) for key in keys]
+
+    def entry(self, key: str) -> Entry:
+        """Size and time of a key; FileNotFoundError when there is none."""
         raise NotImplementedError
 
-    def keys(self, prefix: str = "") -> list[str]:
-        """All keys below a folder, sorted; unfinished writes left out."""
+    def listing(self, prefix: str = "") -> dict[str, Entry]:
+        """All keys below a folder; unfinished writes left out."""
         raise NotImplementedError
 
     def folders(self, prefix: str = "") -> list[str]:
@@ -65,16 +96,102 @@ class Storage:
         """Delete a key, or a folder with all that is in it; nothing happens if it is not there."""
         raise NotImplementedError
 
-    def sync(self, prefix: str = "") -> None:
-        """Make the names below a folder durable, not only the bytes."""
+    def move(self, prefix: str, target: str) -> None:
+        """Rename a key or a folder within the store."""
         raise NotImplementedError
+
+    def sync(self, prefix: str = "") -> None:
+        """Make everything below a folder durable, names and bytes, and the folder's own name."""
+        raise NotImplementedError
+
+    def sync_names(self, folder: str) -> None:
+        """Make the names directly in a folder durable, and the folder's own name."""
+
+    def remove_partials(self, prefix: str, before: float) -> None:
+        """Delete what interrupted writers left directly in a folder before a time."""
+
+    def free(self) -> int | None:
+        """Bytes free for this store, None where that has no meaning."""
+        return None
+
+    def size(self, key: str) -> int:
+        return self.entry(key).size
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return sorted(self.listing(prefix))
 
     def exists(self, key: str) -> bool:
         try:
-            self.size(key)
+            self.entry(key)
         except FileNotFoundError:
             return False
         return True
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+
+class Disk:
+    """The calls that change a local disk, one method each; fault tests put another one in its place."""
+
+    def mkdir(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def fsync_folder(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        os.rmdir(path)
+
+
+disk = Disk()
+
+
+class _Fsyncs:
+    """fsyncs under way in the background of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: dict[str, list[Future[None]]] = {}
+
+    def add(self, root: str, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(FSYNC_THREADS, "pairsym-fsync")
+            self._waiting.setdefault(root, []).append(self._pool.submit(work))
+
+    def wait(self, root: str) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(root, [])
+        errors = [error for future in waiting if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+
+_fsyncs = _Fsyncs()
 
 
 class LocalStorage(Storage):
@@ -86,57 +203,148 @@ class LocalStorage(Storage):
         _check_key(key)
         return self.root / key
 
-    def _write_partial(self, path: Path, data: bytes | memoryview) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
+    @contextmanager
+    def _words(self, verb: str, path: Path) -> Iterator[None]:
+        """Turn the system's errors into a sentence; those that callers ask about pass."""
         try:
-            descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-            try:
-                view = memoryview(data).cast("B")
-                while view:
-                    view = view[os.write(descriptor, view) :]
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except BaseException:
-            partial.unlink(missing_ok=True)
+            yield
+        except (FileNotFoundError, FileExistsError):
             raise
-        return partial
+        except (NotADirectoryError, IsADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        except OSError as error:
+            raise StoreError(f"cannot {verb} {path}: {error.strerror or error}") from error
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for folder in reversed(missing):
+            try:
+                disk.mkdir(folder)
+            except FileExistsError:
+                pass
+
+    def _write_partial(self, path: Path, data: bytes | memoryview) -> tuple[Path, int]:
+        """A new file beside `path`, with an open descriptor."""
+        self._make_folder(path.parent)
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
+        descriptor = disk.create(partial)
+        try:
+            view = memoryview(data).cast("B")
+            while view:
+                view = view[disk.write(descriptor, view) :]
+        except BaseException:
+            os.close(descriptor)
+            self._drop(partial)
+            raise
+        return partial, descriptor
+
+    def _drop(self, partial: Path) -> None:
+        try:
+            disk.unlink(partial)
+        except OSError:
+            pass  # the clean-up finds it; the first error is the one to tell
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         path = self._path(key)
-        os.replace(self._write_partial(path, data), path)
+        with self._words("write", path):
+            partial, descriptor = self._write_partial(path, data)
+            try:
+                disk.fsync(descriptor)
+                disk.replace(partial, path)
+            except BaseException:
+                self._drop(partial)
+                raise
+            finally:
+                os.close(descriptor)
+
+    def write_soon(self, key: str, data: bytes | memoryview) -> None:
+        path = self._path(key)
+        with self._words("write", path):
+            partial, descriptor = self._write_partial(path, data)
+            try:
+                disk.replace(partial, path)
+            except BaseException:
+                os.close(descriptor)
+                self._drop(partial)
+                raise
+
+        def flush() -> None:
+            with self._words("write", path):
+                try:
+                    disk.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+        if BACKGROUND:
+            _fsyncs.add(self.url, flush)
+        else:
+            flush()
+
+    def settle(self) -> None:
+        _fsyncs.wait(self.url)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
-        partial = self._write_partial(path, data)
-        try:
-            os.link(partial, path)
-        except FileExistsError:
-            return False
-        finally:
-            partial.unlink(missing_ok=True)
-        _fsync_folder(path.parent)
-        return True
+        with self._words("write", path):
+            partial, descriptor = self._write_partial(path, data)
+            try:
+                disk.fsync(descriptor)
+                try:
+                    disk.link(partial, path)
+                except FileExistsError:
+                    return self.read(key) == data
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        raise StoreError(
+                            f"the file system of {self.url} has no hard links, which commits need; use another place"
+                        ) from None
+                    raise
+                self._sync_chain(path.parent)
+                return True
+            finally:
+                os.close(descriptor)
+                self._drop(partial)
 
-    def read(self, key: str) -> bytes:
-        return self._path(key).read_bytes()
+    def sync_names(self, folder: str) -> None:
+        path = self._path(folder) if folder else self.root
+        with self._words("write", path):
+            self._sync_chain(path)
 
-    def size(self, key: str) -> int:
+    def _sync_chain(self, folder: Path) -> None:
+        disk.fsync_folder(folder)
+        while folder != self.root:
+            folder = folder.parent
+            disk.fsync_folder(folder)
+
+    def read(self, key: str, limit: int | None = None) -> bytes:
         path = self._path(key)
-        status = path.stat()
-        if path.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return status.st_size
+        with self._words("read", path), open(path, "rb") as file:
+            return file.read(-1 if limit is None else limit)
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def entry(self, key: str) -> Entry:
+        path = self._path(key)
+        with self._words("read", path):
+            status = path.stat()
+            if path.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return Entry(status.st_size, status.st_mtime)
+
+    def listing(self, prefix: str = "") -> dict[str, Entry]:
         base = self._path(prefix) if prefix else self.root
-        return sorted(
-            (Path(folder) / name).relative_to(self.root).as_posix()
-            for folder, _, names in os.walk(base)
-            for name in names
-            if not name.endswith(PARTIAL)
-        )
+        found = {}
+        for folder, _, names in os.walk(base):
+            for name in names:
+                if not name.endswith(PARTIAL):
+                    key = (Path(folder) / name).relative_to(self.root).as_posix()
+                    try:
+                        status = os.lstat(self.root / key)
+                    except FileNotFoundError:
+                        continue  # removed since
+                    found[key] = Entry(status.st_size, status.st_mtime)
+        return found
 
     def folders(self, prefix: str = "") -> list[str]:
         base = self._path(prefix) if prefix else self.root
@@ -144,26 +352,74 @@ class LocalStorage(Storage):
 
     def remove(self, prefix: str) -> None:
         path = self._path(prefix)
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        with self._words("remove", path):
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            if path.is_dir() and not path.is_symlink():
+                for entry in sorted(os.listdir(path)):
+                    self._remove(path / entry)
+                disk.rmdir(path)
+            else:
+                disk.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def move(self, prefix: str, target: str) -> None:
+        path, goal = self._path(prefix), self._path(target)
+        with self._words("move", path):
+            self._make_folder(goal.parent)
+            disk.replace(path, goal)
 
     def sync(self, prefix: str = "") -> None:
         base = self._path(prefix) if prefix else self.root
-        for folder, _, _ in os.walk(base):
-            _fsync_folder(Path(folder))
-        while base != self.root:
-            base = base.parent
-            _fsync_folder(base)
-        _fsync_folder(self.root.parent)
+        self.settle()
+        with self._words("write", base):
+            folders = [Path(folder) for folder, _, _ in os.walk(base)]
+            while base != self.root:
+                base = base.parent
+                folders.append(base)
+            if BACKGROUND:
+                for folder in folders:
+                    _fsyncs.add(self.url, lambda folder=folder: disk.fsync_folder(folder))  # type: ignore[misc]
+                self.settle()
+            else:
+                for folder in folders:
+                    disk.fsync_folder(folder)
+            for above in self.root.parents:
+                # Folders above the store may have been made for it; those we may not open were there before.
+                try:
+                    disk.fsync_folder(above)
+                except PermissionError:
+                    break
+
+    def remove_partials(self, prefix: str, before: float) -> None:
+        base = self._path(prefix) if prefix else self.root
+        if not base.is_dir():
+            return
+        with self._words("remove", base):
+            for name in sorted(os.listdir(base)):
+                path = base / name
+                try:
+                    if name.endswith(PARTIAL) and path.lstat().st_mtime < before:
+                        disk.unlink(path)
+                except FileNotFoundError:
+                    pass
+
+    def free(self) -> int | None:
+        folder = self.root
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
 
 
 class RemoteStorage(Storage):
     """Object stores and other file systems through fsspec; a finished put is durable there."""
 
     def __init__(self, url: str, storage_options: dict[str, Any]) -> None:
-        self.url = url.rstrip("/")
+        self._address = url.rstrip("/")
+        self.url = without_credentials(self._address)
         self.storage_options = storage_options
         self._fs: Any = None
 
@@ -175,68 +431,152 @@ class RemoteStorage(Storage):
         if self._fs is None:
             import fsspec
 
-            protocol = self.url.split("://", 1)[0]
-            # A cached listing would hide what other workers wrote.
-            self._fs = fsspec.filesystem(protocol, use_listings_cache=False, **self.storage_options)
+            try:
+                # A cached listing would hide what other workers wrote.
+                self._fs, _ = fsspec.core.url_to_fs(self._address, use_listings_cache=False, **self.storage_options)
+            except Exception as error:
+                raise StoreError(f"cannot open {self.url}: {self._reason(error)}") from None
         return self._fs
 
     def _path(self, key: str) -> str:
         _check_key(key)
-        return f"{self.url}/{key}"
+        return f"{self._root}/{key}"
+
+    @property
+    def _root(self) -> str:
+        return str(self.fs._strip_protocol(self._address)).rstrip("/")
+
+    def _reason(self, error: BaseException) -> str:
+        """An error's first line without any credential that was given."""
+        text = (str(error).splitlines() or [""])[0] or type(error).__name__
+        for secret in _secrets(self.storage_options) + _secrets_of_url(self._address):
+            text = text.replace(secret, "***")
+        return text
+
+    @contextmanager
+    def _words(self, verb: str, key: str) -> Iterator[None]:
+        """Turn a client library's errors into a sentence; those that callers ask about pass."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError, StoreError):
+            raise
+        except Exception as error:
+            raise StoreError(f"cannot {verb} {self.url}/{key}: {self._reason(error)}") from None
 
     def write(self, key: str, data: bytes | memoryview) -> None:
-        self.fs.pipe_file(self._path(key), bytes(data))
+        with self._words("write", key):
+            try:
+                self.fs.pipe_file(self._path(key), bytes(data))
+            except FileNotFoundError as error:  # of the bucket
+                raise StoreError(f"cannot write {self.url}/{key}: {self._reason(error)}") from None
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        try:
-            self.fs.pipe_file(self._path(key), data, mode="create")
-        except FileExistsError:
-            return False
+        path = self._path(key)
+        with self._words("write", key):
+            try:
+                self.fs.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                # An answer may have been lost and the request sent again by the client library.
+                return self.read(key) == data
+            except Exception as error:
+                # No answer: only the store knows who won.
+                try:
+                    return self.read(key) == data
+                except FileNotFoundError:
+                    raise StoreError(f"cannot write {self.url}/{key}: {self._reason(error)}") from None
         return True
 
-    def read(self, key: str) -> bytes:
-        return bytes(self.fs.cat_file(self._path(key)))
+    def read(self, key: str, limit: int | None = None) -> bytes:
+        with self._words("read", key):
+            return bytes(self.fs.cat_file(self._path(key)))
 
-    def size(self, key: str) -> int:
-        information = self.fs.info(self._path(key))
+    def read_many(self, keys: list[str]) -> list[bytes]:
+        if not keys:
+            return []
+        paths = [self._path(key) for key in keys]
+        with self._words("read", keys[0]):
+            found = self.fs.cat(paths)
+        return [bytes(found[path]) for path in paths]
+
+    def entry(self, key: str) -> Entry:
+        with self._words("read", key):
+            information = self.fs.info(self._path(key))
         if information["type"] == "directory":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
-        return int(information["size"])
+        return _remote_entry(information)
 
-    def _relative(self, names: list[str]) -> Iterator[str]:
-        root = self.fs._strip_protocol(self.url).rstrip("/") + "/"
-        for name in names:
-            if name.startswith(root):
-                yield name[len(root) :]
-
-    def keys(self, prefix: str = "") -> list[str]:
-        base = self._path(prefix) if prefix else self.url
-        return sorted(self._relative(self.fs.find(base)))
+    def listing(self, prefix: str = "") -> dict[str, Entry]:
+        base = self._path(prefix) if prefix else self._root
+        with self._words("list", prefix):
+            try:
+                found = self.fs.find(base, detail=True)
+            except FileNotFoundError:
+                return {}
+        start = len(self._root) + 1
+        return {name[start:]: _remote_entry(information) for name, information in found.items()}
 
     def folders(self, prefix: str = "") -> list[str]:
-        base = self._path(prefix) if prefix else self.url
-        try:
-            entries = self.fs.ls(base, detail=True)
-        except FileNotFoundError:
-            return []
+        base = self._path(prefix) if prefix else self._root
+        with self._words("list", prefix):
+            try:
+                entries = self.fs.ls(base, detail=True)
+            except FileNotFoundError:
+                return []
         return sorted(entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory")
 
     def remove(self, prefix: str) -> None:
-        try:
-            self.fs.rm(self._path(prefix), recursive=True)
-        except FileNotFoundError:
-            pass
+        with self._words("remove", prefix):
+            try:
+                self.fs.rm(self._path(prefix), recursive=True)
+            except FileNotFoundError:
+                pass
+
+    def move(self, prefix: str, target: str) -> None:
+        with self._words("move", prefix):
+            names = [prefix] if self.exists(prefix) else self.keys(prefix)
+            for name in names:
+                self.fs.cp_file(self._path(name), self._path(target + name[len(prefix) :]))
+            for name in names:
+                self.fs.rm_file(self._path(name))
 
     def sync(self, prefix: str = "") -> None:
         pass
 
 
-def _fsync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _remote_entry(information: dict[str, Any]) -> Entry:
+    changed = information.get("LastModified") or information.get("mtime") or information.get("created")
+    seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
+    return Entry(int(information["size"]), seconds)
+
+
+_SECRET = re.compile("key|secret|token|password|passwd|credential|account|sas|connection_string", re.IGNORECASE)
+
+
+def _secrets(options: Any, wanted: bool = False) -> list[str]:
+    """Values of options whose name says that they are credentials, also nested ones."""
+    if isinstance(options, dict):
+        return [s for name, value in options.items() for s in _secrets(value, wanted or bool(_SECRET.search(str(name))))]
+    if isinstance(options, (list, tuple)):
+        return [s for value in options for s in _secrets(value, wanted)]
+    return [str(options)] if wanted and isinstance(options, (str, bytes)) and len(options) > 2 else []
+
+
+def _secrets_of_url(url: str) -> list[str]:
+    rest = url.split("://", 1)[1]
+    user = rest.split("/", 1)[0].rpartition("@")[0]
+    query = rest.partition("?")[2]
+    return [part for part in (*user.split(":"), query) if len(part) > 2]
+
+
+def without_credentials(url: str) -> str:
+    """A URL fit for messages and records.
+
+    >>> without_credentials("ftp://me:secret@host/plays.zarr?token=abc")
+    'ftp://host/plays.zarr'
+    """
+    protocol, rest = url.split("://", 1)
+    host, slash, path = rest.partition("?")[0].partition("/")
+    return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def open_storage(path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any] | None = None) -> Storage:
@@ -246,8 +586,10 @@ def open_storage(path: str | os.PathLike[str] | Storage, storage_options: dict[s
     text = os.fspath(path)
     if not text:
         raise StoreError("a store's path must not be empty")
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
+    if "\0" in text:
+        raise StoreError(f"a store's path must not hold null characters: {text!r}")
+    for protocol in ("file://", "local://"):
+        text = text.removeprefix(protocol)
     if "://" in text:
         return RemoteStorage(text, dict(storage_options or {}))
     return LocalStorage(text)

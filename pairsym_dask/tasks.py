@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from threadpoolctl import threadpool_limits
 
 from . import kernels
 from .arrays import ArraySpec, Sealed, write_block
@@ -23,6 +22,7 @@ from .counts import Counts, Tile
 from .plan import Plan, Room
 from .spec import NumericError, Settings, other
 from .storage import Storage
+from .workers import Pass, admit
 
 START_SCALE = 0.1  # of the starting means; zero is a fixed point, one ruins sparse data
 VALUES = ("mean", "precision", "bias", "bias_precision")
@@ -39,6 +39,7 @@ class Job:
     storage: Storage
     folder: str
     specs: dict[str, ArraySpec]
+    passes: Pass | None = None  # on a cluster: what is asked of its workers
 
     @property
     def censored(self) -> float:
@@ -47,7 +48,7 @@ class Job:
 
     def write(self, path: str, block: int, values: np.ndarray) -> Any:
         index = (block, 0) if values.ndim == 2 else (block,)
-        return write_block(self.storage, self.folder, self.specs[path], index, values)
+        return write_block(self.storage, self.folder, self.specs[path], index, values, soon=True)
 
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
         spec = self.specs[path]
@@ -92,6 +93,10 @@ class Shelf:
                 self._locks.pop(key, None)
             return value
 
+    def put(self, key: Hashable, value: Any, limit: int) -> None:
+        """Keep a value that somebody made anyway, if it fits."""
+        self.get(key, lambda: value, limit)
+
     def drop(self, unwanted: Callable[[Hashable], bool]) -> None:
         with self._lock:
             for key in [key for key in self._kept if unwanted(key)]:
@@ -105,15 +110,20 @@ _slots_lock = threading.Lock()
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep a task within its process's room: so many tasks at a time, BLAS on one thread."""
+    """Keep a task within its process's room: so many at a time."""
 
     def run(job: Job, *args: Any) -> Any:
         with _slots_lock:
             slot = _slots.setdefault(job.room.tasks, threading.BoundedSemaphore(job.room.tasks))
-        with slot, threadpool_limits(1, "blas"):
-            return function(job, *args)
+        with slot:
+            admit(job.passes)
+            result = function(job, *args)
+        if job.passes is not None:
+            job.storage.settle()  # the driver cannot wait for fsyncs of another process
+        return result
 
-    run.__name__ = function.__name__
+    # Under the function's own name it is pickled by reference; its closure holds locks, which cannot travel.
+    run.__name__, run.__qualname__, run.__module__ = function.__name__, function.__qualname__, function.__module__
     return run
 
 
@@ -155,11 +165,16 @@ def _whole_table(job: Job, side: str, sealed: Sealed) -> np.ndarray:
     return _tables.get(key, make, 2**62)  # type: ignore[no-any-return]
 
 
-def _long_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
-    """Table of one block of the long side, kept if there is room; tables of earlier states are dropped."""
-    key = ("table", job.storage.url, sealed.prefix, side, block)
-    _shelf.drop(lambda kept: isinstance(kept, tuple) and kept[0] == "table" and kept[1:4] != key[1:4])
+def _table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
+    """Table of one block, of the long side kept if there is room; tables of earlier states are dropped."""
+    if side != job.plan.long:
+        return _block_table(job, side, sealed, block)
+    key = _table_key(job, side, sealed.prefix, block)
     return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.cache)  # type: ignore[no-any-return]
+
+
+def _table_key(job: Job, side: str, folder: str, block: int) -> tuple[Any, ...]:
+    return ("table", job.storage.url, folder, side, block)
 
 
 def _marginal(job: Job, side: str, block: int) -> np.ndarray:
@@ -192,41 +207,41 @@ def starting_normals(seed: int, side: str, first: int, stop: int, factors: int) 
 def _close_block(
     job: Job, side: str, block: int, values: tuple[np.ndarray, ...], before: np.ndarray, background: np.ndarray
 ) -> Updated:
-    """Write a block's arrays and sum up what others need of it; `before` is s or t of the sweep before."""
-    settings = job.settings
-    mean, precision, bias, bias_precision = values
-    _check_finite(job, side, block, mean, precision, bias, bias_precision, background)
+    """Sum up what others need of a new block, and write it; `before` is s or t of the sweep before."""
+    settings, n = job.settings, before.size
     marginal = _marginal(job, side, block)
     selection = settings.alpha + marginal + job.censored * before
+    width = kernels.padded_width(settings.factors)
+    table = np.empty(n * 2 * width, settings.dtype)
+    kernels.fill_table(*values, background, width, table)
+    packed, moments = np.zeros(kernels.statistics_size(settings.factors)), np.zeros(6)
+    kernels.add_background(table, n, background, settings.factors, packed, moments)
+    sums = side_sums(moments, selection, background, marginal, job.censored, settings.tau(side), settings)
+    if not (np.isfinite(packed).all() and np.isfinite(sums.gauss) and np.isfinite(sums.weighted)):
+        _complain(job, side, block, *values, background)
+    if side == job.plan.long:
+        # This state's tables push out those of the state before, block by block.
+        _shelf.drop(lambda kept: kept[0] == "table" and kept[-1] == block and kept[2] != job.folder)  # type: ignore[index]
+        _shelf.put(_table_key(job, side, job.folder, block), table, job.room.cache)
     entries = [job.write(f"{side}/{name}", block, array) for name, array in zip(VALUES, values, strict=True)]
     entries.append(job.write(f"{side}/selection", block, selection))
     entries.append(job.write(f"{side}/background", block, background))
-    width = kernels.padded_width(settings.factors)
-    table = np.empty(mean.shape[0] * 2 * width, settings.dtype)
-    kernels.fill_table(mean, precision, bias, bias_precision, background, width, table)
-    packed = np.zeros(kernels.statistics_size(settings.factors))
-    kernels.add_background(table, mean.shape[0], background, settings.factors, packed)
-    sums = side_sums(
-        mean, precision, bias, bias_precision, selection, background, marginal, job.censored,
-        settings.tau(side), settings,
-    )  # fmt: skip
     return Updated(entries, packed, sums)
 
 
-def _check_finite(
+def _complain(
     job: Job, side: str, block: int, mean: np.ndarray, precision: np.ndarray, bias: np.ndarray,
     bias_precision: np.ndarray, background: np.ndarray,
 ) -> None:  # fmt: skip
+    """Name the first row that is not finite."""
     sound = np.isfinite(mean).all(1) & np.isfinite(bias) & np.isfinite(background)
     sound &= (np.isfinite(precision) & (precision > 0)).all(1) & (bias_precision > 0)
-    if not sound.all():
-        row = int(np.flatnonzero(~sound)[0])
-        first, _ = job.plan.row_range(side, block)
-        label = job.counts.labels(side)[first + row]
-        raise NumericError(
-            f"the update of {side[:-1]} {label!r} (block {block} of the {side}) is not finite; "
-            'the last committed sweep is intact; dtype="float64" or larger taus may help'
-        )
+    row = int(np.argmin(sound))
+    label = job.counts.labels(side)[job.plan.row_range(side, block)[0] + row]
+    raise NumericError(
+        f"the update of {side[:-1]} {label!r} (block {block} of the {side}) is not finite; "
+        'the last committed sweep is intact; dtype="float64" or larger taus may help'
+    )
 
 
 def _weights(job: Job, side: str, own: Sealed, block: int, logits: np.ndarray | None, log_z: float) -> np.ndarray:
@@ -244,7 +259,7 @@ def update_block(
     settings = job.settings
     before = job.read(own, f"{side}/background", block)
     weights = _weights(job, side, own, block, logits, log_z)
-    own_table = _block_table(job, side, own, block)
+    own_table = _table(job, side, own, block)
     table = _whole_table(job, other(side), its)
     tile = _tile(job, side, block, 0)
     values = _empty_values(job, before.size)
@@ -275,7 +290,7 @@ def _visit(job: Job, side: str, its: Sealed, block: int, group: int, visit: Call
         first, limit = job.plan.row_range(other(side), its_block)
         stops = np.empty_like(cursors)
         kernels.advance(cursors, ends, tile.indices, limit, stops)
-        visit(cursors, stops, tile, first, _long_table(job, other(side), its, its_block))
+        visit(cursors, stops, tile, first, _table(job, other(side), its, its_block))
         cursors = stops
 
 
@@ -288,7 +303,7 @@ def gather_statistics(
     factors = job.settings.factors
     width = kernels.padded_width(factors)
     shown = job.censored * _weights(job, side, own, block, logits, log_z)
-    own_table = _block_table(job, side, own, block)
+    own_table = _table(job, side, own, block)
     out = np.zeros((shown.size, kernels.statistics_size(factors)), job.settings.dtype)
 
     def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, first: int, table: np.ndarray) -> None:
@@ -317,7 +332,7 @@ def solve_block(
     weights = _weights(job, side, own, block, logits, log_z)
     values = _empty_values(job, before.size)
     kernels.solve_statistics(
-        stats.copy(), _block_table(job, side, own, block),
+        stats, _table(job, side, own, block),
         kernels.row_offsets(kernels.padded_width(settings.factors)), settings.factors, job.censored * weights,
         two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
         *values,
@@ -329,7 +344,7 @@ def solve_block(
 def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, group: int) -> np.ndarray:
     """Selection statistics (rows, 4) of a block over a group of columns."""
     width = kernels.padded_width(job.settings.factors)
-    own_table = _block_table(job, side, own, block)
+    own_table = _table(job, side, own, block)
     first, stop = job.plan.row_range(side, block)
     out = np.zeros((stop - first, 4))
 
@@ -346,8 +361,7 @@ def _logits(
     job: Job, side: str, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, weights: np.ndarray, block: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser."""
-    values = (job.read(own, f"{side}/{name}", block) for name in VALUES)
-    message = messages(stats, *values, its, xi_star)
+    message = messages(stats, _table(job, side, own, block), its, xi_star)
     selection = job.settings.alpha + _marginal(job, side, block) + job.censored * weights
     whole = dirichlet_total(job.plan.cuts[side].rows, job.counts.total, job.censored, job.settings.alpha)
     logits = expected_log(selection, whole)

@@ -1,0 +1,22 @@
+"""Ranking by popularity alone, the same for everyone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from ..counts import Counts
+from .base import Baseline
+
+
+@dataclass(eq=False)
+class Popularity(Baseline):
+    """Items by c_j, the sum of their counts."""
+
+    def _learn(self, counts: Counts, pairs: scipy.sparse.csr_matrix, progress: bool) -> None:
+        self._popularity = np.asarray(counts.marginal("items"), np.float64)
+
+    def _score(self, positions: np.ndarray) -> np.ndarray:
+        return np.tile(self._popularity, (positions.size, 1))

@@ -1,0 +1,164 @@
+"""One fit at a time on a model store: a numbered lock record with a heartbeat.
+
+    model.zarr/lock/00001.json   who holds the store: host, process, since when; put if absent
+    model.zarr/lock/00001.beat   rewritten every few seconds while the holder lives
+
+The lock spares people wasted work and clear words; what makes two drivers harmless is the commit record, which
+exactly one of them can put.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import socket
+import threading
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from .spec import StoreError
+from .storage import Storage
+
+BEAT_SECONDS = 10.0
+STALE_SECONDS = 60.0  # a holder on another machine that has not beaten for so long is dead
+
+
+def _machine() -> str:
+    """What must be equal for a process number to mean the same process: the boot and the process namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"{socket.gethostname()} {psutil.boot_time():.0f}"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a store."""
+
+    key: str
+    host: str
+    pid: int
+    since: str
+    alive: bool
+
+    def __str__(self) -> str:
+        return f"a fit on {self.host} (process {self.pid}, since {self.since})"
+
+
+def holder(storage: Storage) -> Holder | None:
+    """The newest lock of a store and whether its holder lives; None when nobody holds it."""
+    records = [key for key in storage.listing("lock") if key.endswith(".json")]
+    if not records:
+        return None
+    key = max(records)
+    try:
+        record = json.loads(storage.read(key))
+        found = (str(record["host"]), int(record["pid"]), str(record["since"]))
+        same, started = record["machine"] == _machine(), float(record["started"])
+    except FileNotFoundError:
+        return holder(storage)  # released in between
+    except (ValueError, KeyError, TypeError):
+        found, same, started = ("an unknown machine", 0, "an unknown time"), False, 0.0
+    alive = _runs(found[1], started) if same else _beats(storage, key)
+    return Holder(key, *found, alive)
+
+
+def _runs(pid: int, started: float) -> bool:
+    """Whether this very process runs; its number alone may have been given to another one since."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def _beats(storage: Storage, key: str) -> bool:
+    """Whether a holder elsewhere has beaten lately, by the store's own clock."""
+    beats = [entry.changed for name, entry in storage.listing("lock").items() if name.startswith(key[:-5])]
+    return bool(beats) and now(storage) - max(beats) < STALE_SECONDS
+
+
+def now(storage: Storage) -> float:
+    """The time by the store's own clock."""
+    probe = f"lock/{uuid.uuid4().hex}.clock"
+    storage.write(probe, b"")
+    try:
+        return storage.entry(probe).changed
+    finally:
+        storage.remove(probe)
+
+
+class Lock:
+    """Holds a store for a fit; a context manager."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.key = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Lock:
+        while True:
+            held = holder(self.storage)
+            if held is not None and held.alive:
+                raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
+            number = 1 if held is None else int(held.key[5:-5]) + 1
+            key = f"lock/{number:05d}.json"
+            if self.storage.put_if_absent(key, self._record()):
+                break
+        self.key = key
+        # A listing taken while another one took over may have shown neither lock: look again.
+        for other in self.storage.listing("lock"):
+            if other.endswith(".json") and other > key:
+                self._remove()
+                return self.__enter__()
+        self._sweep_out()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="pairsym-heartbeat")
+        self._thread.start()
+        return self
+
+    def _record(self) -> bytes:
+        process = psutil.Process()
+        record: dict[str, Any] = {
+            "id": uuid.uuid4().hex,
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "pid": process.pid,
+            "started": process.create_time(),
+            "since": datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds"),
+        }
+        return json.dumps(record).encode()
+
+    def _sweep_out(self) -> None:
+        """Remove what dead holders left."""
+        for key in self.storage.listing("lock"):
+            if key < self.key and (key.endswith((".json", ".beat")) or ".clock" in key):
+                self.storage.remove(key)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            try:
+                self.storage.write(f"{self.key[:-5]}.beat", b"")
+            except Exception:
+                pass  # a store that cannot be written stops the fit by itself; a missed beat need not
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            self._remove()
+        except StoreError:
+            if exception[0] is None:
+                raise
+
+    def _remove(self) -> None:
+        self.storage.remove(self.key)
+        self.storage.remove(f"{self.key[:-5]}.beat")

@@ -1,0 +1,94 @@
+"""Scratch: arrays that the writer of a store puts aside between steps, beside the store, where every worker sees them.
+
+Scratch needs no fsync and no digest: it never outlives the run that wrote it. Only the driver makes its folders,
+so that a task left over from a dead run fails instead of bringing a removed folder back.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+
+import numpy as np
+
+from .storage import LocalStorage, RemoteStorage, Storage
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A one-dimensional array in a scratch file, or a slice of one; small enough to travel."""
+
+    key: str
+    offset: int  # bytes
+    dtype: str
+    size: int
+
+    def __getitem__(self, part: slice) -> Stored:
+        """A slice, without reading anything.
+
+        >>> Stored("a", 8, "uint32", 10)[2:5]
+        Stored(key='a', offset=16, dtype='uint32', size=3)
+        """
+        start, stop, step = part.indices(self.size)
+        assert step == 1
+        width = np.dtype(self.dtype).itemsize
+        return Stored(self.key, self.offset + start * width, self.dtype, max(0, stop - start))
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The scratch folder of one run."""
+
+    storage: Storage
+    name: str
+
+    def make(self, step: str) -> None:
+        """Make the folder of a step; for the driver only."""
+        if isinstance(self.storage, LocalStorage):
+            os.makedirs(self.storage.root / self.name / step, exist_ok=True)
+
+    def remove(self, step: str = "") -> None:
+        self.storage.remove(f"{self.name}/{step}" if step else self.name)
+
+    def write(self, key: str, *arrays: np.ndarray) -> tuple[Stored, ...]:
+        """Put arrays under one key; running a task twice leaves the same bytes."""
+        parts, offset = [], 0
+        for array in arrays:
+            parts.append(Stored(key, offset, array.dtype.name, array.size))
+            offset += array.nbytes
+        if isinstance(self.storage, LocalStorage):
+            path = self.storage.root / self.name / key
+            partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+            with self.storage._words("write", path):
+                with open(partial, "wb") as file:
+                    for array in arrays:
+                        file.write(np.ascontiguousarray(array).data)
+                os.replace(partial, path)
+        else:
+            self.storage.write(f"{self.name}/{key}", b"".join(array.tobytes() for array in arrays))
+        return tuple(parts)
+
+    def flag(self, key: str) -> None:
+        """Raise a flag that other tasks can see."""
+        self.write(key, np.zeros(1, np.uint8))
+
+    def flagged(self, key: str) -> bool:
+        return self.storage.exists(f"{self.name}/{key}")
+
+    def read(self, stored: Stored) -> np.ndarray:
+        """The array's values."""
+        dtype = np.dtype(stored.dtype)
+        if stored.size == 0:
+            return np.empty(0, dtype)
+        key = f"{self.name}/{stored.key}"
+        if isinstance(self.storage, LocalStorage):
+            with self.storage._words("read", self.storage.root / key):
+                return np.fromfile(self.storage.root / key, dtype, stored.size, offset=stored.offset)
+        stop = stored.offset + stored.size * dtype.itemsize
+        if isinstance(self.storage, RemoteStorage):
+            with self.storage._words("read", key):
+                data = self.storage.fs.cat_file(self.storage._path(key), start=stored.offset, end=stop)
+        else:
+            data = self.storage.read(key)[stored.offset : stop]
+        return np.frombuffer(bytearray(data), dtype)  # writable, like what comes from a file

@@ -1,0 +1,58 @@
+"""What must hold on a worker before it may take part in a fit: the same package versions, the same stores in sight."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import socket
+from dataclasses import dataclass
+
+from . import __version__
+from .spec import SchedulerError
+from .storage import Storage
+
+_PACKAGES = ("dask", "distributed", "numba", "numpy", "zarr")
+
+
+def versions() -> dict[str, str]:
+    """Versions that decide bits or the meaning of bytes."""
+    found = {"pairsym_dask": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
+    return found | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a driver expects of its workers; `tokens` are keys that each storage holds."""
+
+    versions: dict[str, str]
+    tokens: tuple[tuple[Storage, str], ...]
+
+    def problem(self) -> str | None:
+        """Why this process cannot take part, None when it can."""
+        here = versions()
+        other = [f"{name} {here.get(name)} (the driver has {v})" for name, v in self.versions.items() if here.get(name) != v]
+        if other:
+            return f"the dask worker on {socket.gethostname()} has {', '.join(other)}; install the same versions everywhere"
+        for storage, token in self.tokens:
+            if not storage.exists(token):
+                return (
+                    f"the dask worker on {socket.gethostname()} does not see {storage.url}; "
+                    "put the stores where all workers find them under the same path"
+                )
+        return None
+
+
+_passed: set[int] = set()
+
+
+def admit(wanted: Pass | None) -> None:
+    """Check this process once for a fit; workers that join late are met here."""
+    if wanted is None:
+        return
+    seen = hash((tuple(sorted(wanted.versions.items())), tuple((s.url, token) for s, token in wanted.tokens)))
+    if seen in _passed:
+        return
+    problem = wanted.problem()
+    if problem is not None:
+        raise SchedulerError(problem)
+    _passed.add(seen)
