@@ -217,23 +217,27 @@ def spread_pairs(scratch: Scratch, key: str, piece: Piece, long: str, starts: np
 
 def group_pairs(scratch: Scratch, key: str, first: int, rows: int, parts: list[Any], exact: bool, limit: int) -> Run:
     """Task: sort and add up the pairs of a range; `exact` when all counts are whole and their sums too."""
-    held_keys: list[np.ndarray] = []
-    held_counts: list[np.ndarray] = []
-    held = 0
-    dtype = np.int64 if exact else np.float64
+    held: list[tuple[np.ndarray, np.ndarray | None]] = []
+    size = 0
     for keys, counts in parts:
-        held_keys.append(scratch.read(keys))
-        held_counts.append(np.ones(keys.size, dtype) if counts is None else scratch.read(counts).astype(dtype))
-        held += keys.size
-        if exact and held > limit:  # a heavy row: what is there is added up before more is read
-            merged = add_up(np.concatenate(held_keys), np.concatenate(held_counts))
-            held_keys, held_counts, held = [merged[0]], [merged[1]], merged[0].size
-            limit = max(limit, 2 * held)
-    keys = np.concatenate([np.empty(0, np.uint64), *held_keys])
-    ones = all(counts is None for _, counts in parts) and len(held_keys) == len(parts)
-    values = None if ones else np.concatenate([np.empty(0, dtype), *held_counts])
-    del held_keys, held_counts
-    return write_run(scratch, key, first, rows, *add_up(keys, values))
+        held.append((scratch.read(keys), None if counts is None else scratch.read(counts)))
+        size += keys.size
+        if exact and size > limit:  # a heavy row: what is there is added up before more is read
+            held = [add_up(*_joined(held, exact))]
+            size = held[0][0].size
+            limit = max(limit, 2 * size)
+    joined = _joined(held, exact)
+    held.clear()
+    return write_run(scratch, key, first, rows, *add_up(*joined))
+
+
+def _joined(held: list[tuple[np.ndarray, np.ndarray | None]], exact: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """Keys and counts in one array each; no counts where all are one."""
+    keys = np.concatenate([np.empty(0, np.uint64), *(keys for keys, _ in held)])
+    if all(counts is None for _, counts in held):
+        return keys, None
+    values = [np.ones(keys.size, np.uint8) if counts is None else counts for keys, counts in held]
+    return keys, np.concatenate(values, dtype=np.int64 if exact else np.float64, casting="unsafe")
 
 
 def write_run(scratch: Scratch, key: str, first: int, rows: int, keys: np.ndarray, counts: np.ndarray) -> Run:

@@ -8,7 +8,9 @@ without it is not a store. docs: see "File formats" in the README.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,7 +21,7 @@ import pandas as pd
 import scipy.sparse
 
 from .arrays import STRING, ArraySpec, Manifest, Sealed, _canonical, seal, unseal, write_block, write_metadata
-from .spec import SIDES, InputError, StoreError, other
+from .spec import SIDES, DamagedStoreError, InputError, StoreError, other
 from .storage import Storage, digest, open_storage
 
 FORMAT, VERSION = "pairsym-counts", 1
@@ -215,7 +217,8 @@ def finish(
     }
     body["content"] = digest(_canonical(body))
     storage.sync()
-    storage.write(RECORD, seal({**body, "source": source}))
+    # Addresses may carry credentials, which never enter a store.
+    storage.write(RECORD, seal({**body, "source": re.sub(r"://[^/@\s]*@", "://", source)}))
     storage.sync()
     storage.remove(MARK)
     return open_counts(storage)
@@ -405,12 +408,34 @@ def open_counts(
             f"{storage.url} has counts format version {record.get('version')}; "
             f"this pairsym_dask reads version {VERSION}"
         )
-    counts = Counts(storage, Layout(**record["layout"]), record)
-    for side, cut in counts.cuts.items():
-        if [cut.block, cut.span] != record["cuts"][side]:
-            raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
+    try:
+        counts = Counts(storage, Layout(**record["layout"]), record)
+        for side, cut in counts.cuts.items():
+            if [cut.block, cut.span] != record["cuts"][side]:
+                raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
+        _check_complete(counts)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DamagedStoreError(f"{storage.url}/{RECORD} does not describe a counts store: {error!r}") from None
     counts.sealed.check_sizes()
     return counts
+
+
+def _check_complete(counts: Counts) -> None:
+    """See that the record's shapes agree with its files, before anything is made after those shapes."""
+    for side, cut in counts.cuts.items():
+        pairs = counts.record["tiles"][side]
+        if len(pairs) != cut.tiles or sum(pairs) != counts.nnz or any(n < 0 for n in pairs):
+            raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
+        label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.layout.marginal(side)
+        slots = [counts.layout.slots(n) for n in pairs]
+        arrays = counts.layout.pair_arrays(side, max(1, *slots))
+        keys = itertools.chain(
+            label.keys() if label.count <= len(counts.record["files"]) else (),
+            marginal.keys(),
+            (arrays[2].key(t, 0) for t in range(cut.tiles)),
+            (array.key(t, slot) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
+        )
+        counts.sealed.check_complete(keys, label.count + marginal.count + cut.tiles + 2 * sum(slots))
 
 
 def iterate_rows(counts: Counts, side: str) -> Iterator[tuple[int, Tile]]:

@@ -400,3 +400,8 @@ def relative_path(path: str, start: str) -> str:
     if "://" in path or "://" in start:
         return path
     return os.path.relpath(path, os.path.dirname(start))
+
+
+def absolute_path(path: str, start: str) -> str:
+    """The address behind a `relative_path`."""
+    return path if "://" in path else os.path.normpath(os.path.join(os.path.dirname(start), path))

@@ -44,7 +44,7 @@ from .sources import (
     text_buffers,
 )
 from .spec import SIDES, InputError, MemoryBudgetError
-from .storage import LocalStorage, Storage, open_storage
+from .storage import LocalStorage, Storage, open_storage, without_credentials
 
 FAILED = "parse/failed"  # flag of a task that met bad input, so that the others need not go on
 
@@ -149,7 +149,8 @@ def _find_parts(
         parts, there = file_parts(file, columns, steps.rows, options)
         files += parts
         there_all |= set(there)
-    return _join_quoted(files, steps), there_all, ", ".join(os.fspath(one) for one in listed)
+    names = [without_credentials(os.fspath(one)) if "://" in os.fspath(one) else os.fspath(one) for one in listed]
+    return _join_quoted(files, steps), there_all, ", ".join(names)
 
 
 def _join_quoted(parts: list[Part], steps: Steps) -> list[Part]:
@@ -177,9 +178,12 @@ def _one_kind(parsed: list[Parsed], side: str, columns: Columns) -> str:
 
 def _check_kinds(side: str, columns: Columns, one: tuple[str, str], two: tuple[str, str]) -> None:
     if one[0] != two[0]:
+        held = f"{one[0]} and {two[0]} in {one[1]}"
+        if one[1] != two[1]:
+            held = f"{one[0]} in {one[1]} and {two[0]} in {two[1]}"
         raise InputError(
-            f"labels of mixed types: column {columns.names[SIDES.index(side)]!r} holds {one[0]} in {one[1]} "
-            f"and {two[0]} in {two[1]}; make them all integers or all strings"
+            f"labels of mixed types: column {columns.names[SIDES.index(side)]!r} holds {held}; "
+            "make them all integers or all strings"
         )
 
 

@@ -24,6 +24,7 @@ from .spec import StoreError
 from .storage import Storage
 
 BEAT_SECONDS = 10.0
+_held: set[str] = set()  # ids of the locks that this process holds
 STALE_SECONDS = 60.0  # a holder on another machine that has not beaten for so long is dead
 
 
@@ -59,12 +60,15 @@ def holder(storage: Storage) -> Holder | None:
     try:
         record = json.loads(storage.read(key))
         found = (str(record["host"]), int(record["pid"]), str(record["since"]))
-        same, started = record["machine"] == _machine(), float(record["started"])
+        same, started, name = record["machine"] == _machine(), float(record["started"]), str(record["id"])
     except FileNotFoundError:
         return holder(storage)  # released in between
     except (ValueError, KeyError, TypeError):
-        found, same, started = ("an unknown machine", 0, "an unknown time"), False, 0.0
-    alive = _runs(found[1], started) if same else _beats(storage, key)
+        found, same, started, name = ("an unknown machine", 0, "an unknown time"), False, 0.0, ""
+    if same and found[1] == os.getpid():
+        alive = name in _held  # one that this process could not remove when its fit ended holds nothing
+    else:
+        alive = _runs(found[1], started) if same else _beats(storage, key)
     return Holder(key, *found, alive)
 
 
@@ -101,6 +105,7 @@ class Lock:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.key = ""
+        self._id = uuid.uuid4().hex
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -114,12 +119,16 @@ class Lock:
             if self.storage.put_if_absent(key, self._record()):
                 break
         self.key = key
+        _held.add(self._id)
         # A listing taken while another one took over may have shown neither lock: look again.
-        for other in self.storage.listing("lock"):
-            if other.endswith(".json") and other > key:
+        try:
+            if any(other.endswith(".json") and other > key for other in self.storage.listing("lock")):
                 self._remove()
                 return self.__enter__()
-        self._sweep_out()
+            self._sweep_out()
+        except BaseException:
+            _held.discard(self._id)
+            raise
         self._thread = threading.Thread(target=self._beat, daemon=True, name="pairsym-heartbeat")
         self._thread.start()
         return self
@@ -127,7 +136,7 @@ class Lock:
     def _record(self) -> bytes:
         process = psutil.Process()
         record: dict[str, Any] = {
-            "id": uuid.uuid4().hex,
+            "id": self._id,
             "host": socket.gethostname(),
             "machine": _machine(),
             "pid": process.pid,
@@ -160,5 +169,6 @@ class Lock:
                 raise
 
     def _remove(self) -> None:
+        _held.discard(self._id)
         self.storage.remove(self.key)
         self.storage.remove(f"{self.key[:-5]}.beat")

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
+from .batch import recommend_all
 from .counts import Counts, open_counts
-from .fit import fit
+from .fit import absolute_path, fit
 from .posterior import Commit, ModelStore
 from .predict import Predictor, check_popularity, energy_of_pairs, lazy_dataset, sigma_of
 from .spec import InputError, Settings, StoreError
@@ -142,9 +144,7 @@ class PairedSymbols:
         """The counts store that the model was fitted to."""
         if self._counts is None:
             remembered = self._fitted.record["counts"]
-            where = remembered["path"]
-            if "://" not in where:
-                where = os.path.normpath(os.path.join(os.path.dirname(self.path), where))
+            where = absolute_path(remembered["path"], self.path)
             try:
                 self._counts = open_counts(where)
             except StoreError as error:
@@ -217,12 +217,34 @@ class PairedSymbols:
         all items, `sigma` is p(shown | i, j), `sd` the posterior standard deviation of the energy. `items` are the
         candidates (all by default). A user gets fewer than n only when fewer are left.
         """
-        if isinstance(n, bool) or int(n) != n or n < 1:
-            raise InputError(f"n must be a whole number, at least 1, not {n!r}")
-        popularity = check_popularity(popularity)
+        n, popularity = _check_n(n), check_popularity(popularity)
         positions = self.counts.positions("users", _as_list(users))
         candidates = None if items is None else self.counts.positions("items", _as_list(items))
-        return self._predictor.recommend(positions, int(n), exclude_seen, candidates, popularity)
+        return self._predictor.recommend(positions, n, exclude_seen, candidates, popularity)
+
+    def recommend_all(
+        self,
+        path: str | os.PathLike[str],
+        n: int = 10,
+        exclude_seen: bool = True,
+        popularity: float = 0.5,
+        *,
+        client: Any = None,
+        threads: int | None = None,
+        progress: bool = False,
+        storage_options: dict[str, Any] | None = None,
+    ) -> int:
+        """The n best items of every user as a folder of Parquet files: user, item, rank, sigma, sd; its rows.
+
+        The ranking is that of `recommend`; p(j | i), which needs all items of every user, is left out.
+        """
+        n, popularity = _check_n(n), check_popularity(popularity)
+        blocks = self.counts.cuts["users"].blocks
+        with tqdm(total=blocks, desc="recommend", unit="block", disable=None if progress else True) as bar:
+            return recommend_all(
+                self._fitted, self.counts, path, n, exclude_seen, popularity, client=client, threads=threads,
+                on_done=lambda finished: bar.update(), storage_options=storage_options,
+            )  # fmt: skip
 
     def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
@@ -256,6 +278,12 @@ def load(
         model._counts = open_counts(counts, storage_options)
         model._check_counts(model._counts)
     return model
+
+
+def _check_n(n: Any) -> int:
+    if isinstance(n, bool) or int(n) != n or n < 1:
+        raise InputError(f"n must be a whole number, at least 1, not {n!r}")
+    return int(n)
 
 
 def _as_list(labels: Any) -> list[Any]:

@@ -14,9 +14,11 @@ import pandas as pd
 
 from .counts import Counts
 from .posterior import Commit, read_rows
+from .ranking import Ordered, best_items
 from .spec import SIDES, InputError
 from .tasks import VALUES
 
+_NOTHING = np.empty(0, np.uint32)
 SCORES = 64 * 2**20  # bytes of one matrix of scores, users x items
 
 
@@ -88,6 +90,7 @@ class Predictor:
         self.items = Symbols.read(commit, "items")
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
+        self._ordered: tuple[float, Ordered] | None = None
 
     def users(self, positions: np.ndarray) -> Symbols:
         return Symbols.read(self.commit, "users", positions)
@@ -110,52 +113,52 @@ class Predictor:
         return np.asarray(scores)
 
     def seen(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs (index into `positions`, item) of the users' observed pairs."""
+        """Sorted items of the users' observed pairs as (indptr, items)."""
         cut = self.counts.cuts["users"]
-        rows, columns = [], []
+        items: list[np.ndarray] = [np.empty(0, np.uint32)] * positions.size
         block = positions // cut.block
         for b in np.unique(block):
             tile = self.counts.rows("users", int(b))
             for k in np.flatnonzero(block == b):
                 row = positions[k] - b * cut.block
-                items = tile.indices[tile.indptr[row] : tile.indptr[row + 1]]
-                rows.append(np.full(items.size, k))
-                columns.append(items)
-        if not rows:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return np.concatenate(rows), np.concatenate(columns).astype(np.int64)
+                items[k] = tile.indices[tile.indptr[row] : tile.indptr[row + 1]]
+        indptr = np.concatenate([[0], np.cumsum([part.size for part in items])]).astype(np.int64)
+        return indptr, np.concatenate(items) if items else np.empty(0, np.uint32)
 
-    def top(
-        self,
-        users: Symbols,
-        n: int,
-        popularity: float,
-        seen: tuple[np.ndarray, np.ndarray] | None,
-        candidates: np.ndarray | None,
+    def ordered(self, popularity: float) -> Ordered:
+        """The items as `best_items` wants them, kept for the last exponent asked for."""
+        if self._ordered is None or self._ordered[0] != popularity:
+            self._ordered = popularity, Ordered.make(self.items, self.popularity, popularity)
+        return self._ordered[1]
+
+    def best(
+        self, users: Symbols, n: int, popularity: float, indptr: np.ndarray, seen: np.ndarray, allowed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The n best items of each user, best first, equal scores by position: (user index, item)."""
-        scores = self.scores(users, popularity)
-        if seen is not None:
-            scores[seen] = -1.0
-        if candidates is not None:
-            allowed = np.zeros(len(self.items), bool)
-            allowed[candidates] = True
-            scores[:, ~allowed] = -1.0
-        n = min(n, scores.shape[1])
-        if n < scores.shape[1]:
-            best = np.argpartition(scores, -n, axis=1)[:, -n:]
-            # Of scores equal to the last one taken, those of the smallest positions count.
-            edge = np.take_along_axis(scores, best, 1).min(1)
-            for row in np.flatnonzero((scores == edge[:, None]).sum(1) > (np.take_along_axis(scores, best, 1) == edge[:, None]).sum(1)):
-                best[row] = np.argsort(-scores[row], kind="stable")[:n]
-            best.sort(1)
-        else:
-            best = np.tile(np.arange(n), (scores.shape[0], 1))
-        value = np.take_along_axis(scores, best, 1)
-        order = np.argsort(-value, axis=1, kind="stable")
-        best, value = np.take_along_axis(best, order, 1), np.take_along_axis(value, order, 1)
-        user, rank = np.nonzero(value >= 0)
+        """The n best items of each user, best first: (user index, item), users with few left have fewer."""
+        best = best_items(users, self.ordered(popularity), min(n, len(self.items)), indptr, seen, allowed)
+        user, rank = np.nonzero(best >= 0)
         return user, best[user, rank]
+
+    def table(
+        self, positions: np.ndarray, n: int, exclude_seen: bool, candidates: np.ndarray | None, popularity: float
+    ) -> tuple[Symbols, pd.DataFrame]:
+        """Users in the given order with their best items: index, item, rank, sigma, sd (positions, not labels)."""
+        users = self.users(positions)
+        allowed = np.zeros(len(self.items) + 1, bool)
+        allowed[np.arange(len(self.items)) if candidates is None else candidates] = True
+        indptr, seen = self.seen(positions) if exclude_seen else (np.zeros(positions.size + 1, np.int64), _NOTHING)
+        user, item = self.best(users, n, popularity, indptr, seen, allowed)
+        mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
+        starts = np.searchsorted(user, user)  # where each user's list begins
+        return users, pd.DataFrame(
+            {
+                "user": user,
+                "item": item,
+                "rank": np.arange(user.size) - starts + 1,
+                "sigma": sigma_of(mean, variance).astype(np.float64),
+                "sd": np.sqrt(variance.astype(np.float64)),
+            }
+        )
 
     def recommend(
         self, positions: np.ndarray, n: int, exclude_seen: bool, candidates: np.ndarray | None, popularity: float
@@ -163,27 +166,18 @@ class Predictor:
         """Ranked items with their probabilities; users in the given order."""
         parts = []
         for part in self.blocks(positions.size):
-            users = self.users(positions[part])
-            seen = self.seen(positions[part]) if exclude_seen else None
-            user, item = self.top(users, n, popularity, seen, candidates)
-            mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
-            sigma = sigma_of(mean, variance).astype(np.float64)
-            normaliser = (sigma_of(*energy(users, self.items)).astype(np.float64) @ self.popularity)[user]
-            starts = np.r_[0, np.flatnonzero(np.diff(user)) + 1]
-            rank = np.arange(user.size) - np.repeat(starts, np.diff(np.r_[starts, user.size])) if user.size else user
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "user": self.counts.user_ids[positions[part][user]],
-                        "item": self.counts.item_ids[item],
-                        "rank": rank + 1,
-                        "probability": sigma * self.popularity[item] / normaliser,
-                        "sigma": sigma,
-                        "sd": np.sqrt(variance.astype(np.float64)),
-                    }
-                )
-            )
+            users, table = self.table(positions[part], n, exclude_seen, candidates, popularity)
+            normaliser = sigma_of(*energy(users, self.items)).astype(np.float64) @ self.popularity
+            share = self.popularity[table["item"]] / normaliser[table["user"]]
+            table.insert(3, "probability", table["sigma"] * share)
+            parts.append(self.labelled(table, positions[part]))
         return pd.concat(parts, ignore_index=True)
+
+    def labelled(self, table: pd.DataFrame, positions: np.ndarray) -> pd.DataFrame:
+        """Positions replaced by the store's labels."""
+        table["user"] = self.counts.user_ids[positions[table["user"]]]
+        table["item"] = self.counts.item_ids[table["item"]]
+        return table
 
 
 def check_popularity(popularity: float) -> float:

@@ -71,6 +71,9 @@ if config.DISABLE_JIT:
     def rint(a: Any) -> Any:
         return np.rint(a)
 
+    def where_negative(x: Any, a: Any, b: Any) -> Any:
+        return np.where(x < 0, a, b)
+
     def pow2(n: Any) -> Any:
         return np.exp2(n)
 
@@ -260,6 +263,16 @@ else:
         return operation
 
     maximum, minimum = _choose("<"), _choose(">")
+
+    @intrinsic
+    def where_negative(typing_context, x, a, b):  # type: ignore[no-untyped-def]
+        """`a` in lanes where x is below zero, `b` elsewhere."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            below = builder.fcmp_ordered("<", args[0], ir.Constant(args[0].type, [0.0] * LANES))
+            return builder.select(below, args[1], args[2])
+
+        return a(x, a, b), codegen
 
     @intrinsic
     def pow2(typing_context, n):  # type: ignore[no-untyped-def]

@@ -483,4 +483,6 @@ def frame_parts(frame: Any, name: str, columns: Columns, rows: int) -> tuple[lis
 
 def _kind_of(kind: pa.DataType) -> str | None:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return INTEGER if pa.types.is_integer(kind) else None if pa.types.is_null(kind) else TEXT
+    if pa.types.is_integer(kind):
+        return INTEGER
+    return TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None

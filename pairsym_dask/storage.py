@@ -192,6 +192,7 @@ class _Fsyncs:
 
 
 _fsyncs = _Fsyncs()
+os.register_at_fork(after_in_child=_fsyncs.__init__)  # type: ignore[misc]  # threads do not survive a fork
 
 
 class LocalStorage(Storage):

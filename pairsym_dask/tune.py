@@ -105,7 +105,7 @@ def tune(
     metric: str = "ndcg@10",
     space: Mapping[str, Sequence[Any]] | None = None,
     candidates: int = 12,
-    sweeps: Sequence[int] = (5, 10, 20, 40),
+    sweeps: Sequence[int] = (10, 20, 40),
     users: int = 10_000,
     random_state: int = 0,
     folder: str | os.PathLike[str] | None = None,
@@ -118,8 +118,8 @@ def tune(
 
     `metric` is "ndcg@10" (any n), "rank" (the paper's R) or "log_likelihood". `space` has values by setting, "tau"
     standing for all three precisions; at most `candidates` of its combinations are tried, drawn at random, after the
-    defaults. They are fitted for the first of `sweeps`, the better half goes on to the next, and so on. At most
-    `users` held-out pairs are ranked. Temporary stores go below `folder`, by default the counts store's own.
+    defaults. They are fitted for the first of `sweeps`, the better half (and the defaults) goes on to the next, and so
+    on. At most `users` held-out pairs are ranked. Temporary stores go into `folder`, else beside the counts store.
     """
     measure, n = _parse_metric(metric)
     combinations = _combinations(SPACE if space is None else space, candidates, random_state)
@@ -140,16 +140,16 @@ def tune(
         rows: list[dict[str, Any]] = []
         alive = list(range(len(combinations)))
         with tqdm(total=_fits(len(alive), len(rungs)), desc="tune", unit="fit", disable=not progress) as bar:
-            for rung, total in enumerate(rungs):
+            for total in rungs:
                 scores = {}
                 for number in alive:
                     found = trial.run(number, combinations[number], total)
                     rows += found
                     scores[number] = max(row["score"] for row in found)
                     bar.update()
-                if rung + 1 < len(rungs):
-                    ranked = sorted(alive, key=lambda number: -np.nan_to_num(scores[number], nan=-np.inf))
-                    alive = [k for k in ranked[: -(-len(alive) // 2)] if not np.isnan(scores[k])]
+                # The defaults stay to the end: what is chosen is then better than they are, here, or is them.
+                ranked = sorted(alive, key=lambda number: (number > 0, -np.nan_to_num(scores[number], nan=-np.inf)))
+                alive = [number for number in ranked[: _half(len(alive))] if not np.isnan(scores[number])]
     frame = pd.DataFrame(rows)
     if frame["score"].isna().all():
         raise NumericError("the numbers of every candidate ran off; larger taus may help")
@@ -239,14 +239,19 @@ def _check_rungs(sweeps: Sequence[int]) -> list[int]:
     return rungs
 
 
+def _half(candidates: int) -> int:
+    """How many go on: half, but always someone beside the defaults."""
+    return min(candidates, max(2, -(-candidates // 2)))
+
+
 def _fits(candidates: int, rungs: int) -> int:
     """Fits of a whole halving.
 
-    >>> _fits(12, 4)
-    23
+    >>> _fits(12, 3)
+    21
     """
     total = 0
     for _ in range(rungs):
         total += candidates
-        candidates = -(-candidates // 2)
+        candidates = _half(candidates)
     return total

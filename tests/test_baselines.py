@@ -15,7 +15,7 @@ import scipy.optimize
 import scipy.sparse
 
 import pairsym_dask as ps
-from pairsym_dask.baselines import BPR, Popularity, RandomGraph, SoftmaxMAP, random_graph, softmax
+from pairsym_dask.baselines import BPR, Popularity, RandomGraph, SoftmaxMAP, bpr, random_graph, softmax
 from pairsym_dask.baselines.base import top
 from pairsym_dask.predict import Symbols
 
@@ -261,8 +261,8 @@ def test_popularity_is_the_sum_of_counts(counts: ps.Counts, matrix: scipy.sparse
 def test_bpr_ranks_above_popularity_where_users_have_tastes(settings: dict[str, Any], split: Any) -> None:
     counts, train, held_out = split
     popularity = held_out_rank(Popularity().fit(counts), train, held_out)
-    bpr = held_out_rank(BPR(factors=4, epochs=100, learning_rate=0.05, **settings).fit(counts), train, held_out)
-    assert bpr > popularity + 0.1
+    learnt = held_out_rank(BPR(factors=4, epochs=100, learning_rate=0.05, **settings).fit(counts), train, held_out)
+    assert learnt > popularity + 0.1
 
 
 def test_bpr_is_as_good_as_implicits(split: Any) -> None:
@@ -293,6 +293,28 @@ def test_bpr_is_as_good_as_implicits(split: Any) -> None:
     theirs = [held_out_rank(Theirs(s), train, held_out) for s in range(5)]
     spread = np.sqrt((np.var(ours, ddof=1) + np.var(theirs, ddof=1)) / 5)
     assert abs(np.mean(ours) - np.mean(theirs)) < 4 * spread + 0.002, (ours, theirs)
+
+
+def test_bpr_steps_up_the_exact_gradient() -> None:
+    """One user, who has seen item 0, so that item 1 alone can be drawn against it."""
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=3 + 2 * 4)  # u; v_0, b_0; v_1, b_1
+
+    def objective(x: np.ndarray) -> float:
+        u, v, w = x[:3], x[3:7], x[7:]
+        energy = u @ (v[:3] - w[:3]) + v[3] - w[3]
+        return float(-np.logaddexp(0, -energy) - 0.3 / 2 * (x @ x))
+
+    user_factors = before[None, :3].astype(np.float32)
+    item_factors = np.array([before[3:6], before[7:10]], np.float32)
+    item_bias = before[[6, 10]].astype(np.float32)
+    bpr._climb(
+        rng, 1, np.array([0, 1]), np.array([0]), np.array([0]), np.array([0.0, 1.0]),
+        user_factors, item_factors, item_bias, np.float32(0.01), np.float32(0.3),
+    )  # fmt: skip
+    after = np.concatenate([user_factors[0], *[[*item_factors[j], item_bias[j]] for j in (0, 1)]])
+    gradient = scipy.optimize.approx_fprime(before, objective, 1e-6)
+    np.testing.assert_allclose(after - before, 0.01 * gradient, atol=1e-6)
 
 
 def test_bpr_leaves_alone_a_user_who_has_seen_everything(tmp_path: Path) -> None:
@@ -371,6 +393,39 @@ def test_random_graph_updates_raise_the_bound_of_a_fixed_graph(matrix: scipy.spa
             bounds.append(jaakkola_jordan_bound(users, items, graph.toarray(), 0.5, 2.0))
     assert (np.diff(bounds) > 0).all()
     assert bounds[-1] - bounds[0] > 50
+
+
+def test_random_graph_updates_are_coordinate_steps_of_natural_parameters(matrix: scipy.sparse.csr_matrix) -> None:
+    """Against a twin that takes every energy anew for every coordinate."""
+    rng = np.random.default_rng(0)
+    graph = scipy.sparse.csr_matrix(np.where(matrix.toarray() > 0, rng.choice([-1.0, 1.0], matrix.shape), 0))
+    users, items = (
+        Symbols(rng.normal(size=(n, 3)), rng.gamma(3, size=(n, 3)), rng.normal(size=n), rng.gamma(3, size=n))
+        for n in matrix.shape
+    )
+    step, tau, tau_b = 0.3, 0.5, 2.0
+    # Bias and traits as one row, with a constant 1 among the other side's traits.
+    mean = np.column_stack([users.bias, users.mean])
+    variance = np.column_stack([users.bias_variance, users.variance])
+    for i in range(60):
+        j, sign = graph[[i]].indices, graph[[i]].data
+        m = np.column_stack([np.ones(j.size), items.mean[j]])
+        v = np.column_stack([np.zeros(j.size), items.variance[j]])
+        spread = (m**2 + v) @ variance[i] + v @ mean[i] ** 2 + items.bias_variance[j]
+        xi = np.sqrt((m @ mean[i] + items.bias[j]) ** 2 + spread)
+        w = np.tanh(xi / 2) / (2 * xi)
+        for k in range(4):
+            rest = m @ mean[i] + items.bias[j] - m[:, k] * mean[i, k]
+            best = (tau if k else tau_b) + w @ (m[:, k] ** 2 + v[:, k]), m[:, k] @ (sign / 2 - w * rest)
+            precision = (1 - step) / variance[i, k] + step * best[0]
+            mean[i, k] = ((1 - step) * mean[i, k] / variance[i, k] + step * best[1]) / precision
+            variance[i, k] = 1 / precision
+    random_graph._update_rows(
+        graph.indptr, graph.indices, graph.data, users.mean, users.variance, users.bias, users.bias_variance,
+        items.mean, items.variance, items.bias, items.bias_variance, tau, tau_b, step,
+    )  # fmt: skip
+    np.testing.assert_allclose(np.column_stack([users.bias, users.mean]), mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.column_stack([users.bias_variance, users.variance]), variance, rtol=1e-9)
 
 
 def test_random_graph_rankings_differ_by_the_popularity_rate(
@@ -480,7 +535,7 @@ def test_paired_symbols_finds_a_symmetric_solution_of_symmetric_counts(tmp_path:
         count="count",
     )
     assert counts.user_ids.tolist() == counts.item_ids.tolist()
-    model = ps.PairedSymbols(factors=5, censored_ratio=1, tau_u=1, tau_v=1, biases=False, dtype="float64")
+    model = ps.PairedSymbols(factors=5, censored_ratio=1, tau_u=1, tau_v=1, biases=False)
 
     def asymmetry(sweeps: int) -> float:
         model.fit(counts, tmp_path / "model.zarr", sweeps=sweeps, progress=False)

@@ -1,0 +1,95 @@
+"""Recommendations for every user, a block at a time, straight to Parquet files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .counts import Counts
+from .execute import run_tasks
+from .posterior import Commit
+from .predict import Predictor
+from .spec import StoreError
+from .storage import Storage, open_storage
+
+MARK = "unfinished"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted of every block of users."""
+
+    commit: Commit
+    counts: Counts
+    storage: Storage
+    n: int
+    exclude_seen: bool
+    popularity: float
+
+
+_lock = threading.Lock()
+_predictors: dict[str, Predictor] = {}
+
+
+def predictor_of(commit: Commit, counts: Counts) -> Predictor:
+    """The predictor of a commit, its items read once a process."""
+    key = f"{commit.storage.url} {commit.record['digest']}"
+    with _lock:
+        if key not in _predictors:
+            _predictors.clear()
+            _predictors[key] = Predictor(commit, counts)
+        return _predictors[key]
+
+
+def recommend_block(order: Order, block: int) -> int:
+    """Task: the best items of one block of users as one Parquet file; its rows."""
+    predictor = predictor_of(order.commit, order.counts)
+    first, stop = order.counts.cuts["users"].row_range(block)
+    positions = np.arange(first, stop)
+    with _lock:
+        predictor.ordered(order.popularity)
+    _, table = predictor.table(positions, order.n, order.exclude_seen, None, order.popularity)
+    arrow = pa.Table.from_pandas(predictor.labelled(table, positions), preserve_index=False)
+    sink = pa.BufferOutputStream()
+    pq.write_table(arrow, sink, compression="zstd")
+    order.storage.write(f"part-{block:05d}.parquet", sink.getvalue())
+    return arrow.num_rows
+
+
+def recommend_all(
+    commit: Commit,
+    counts: Counts,
+    path: str | os.PathLike[str],
+    n: int,
+    exclude_seen: bool,
+    popularity: float,
+    *,
+    client: Any = None,
+    threads: int | None = None,
+    on_done: Callable[[int], None] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> int:
+    """Write a folder of Parquet files, one a block of users; an unfinished one is begun again. The number of rows."""
+    storage = open_storage(path, storage_options)
+    if storage.exists(MARK):
+        for key in storage.keys():
+            storage.remove(key)
+    elif os.path.exists(storage.url) or storage.keys():
+        raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
+    storage.write(MARK, b"Recommendations are being written here, or their writer was interrupted.\n")
+    order = Order(commit, counts, storage, n, exclude_seen, popularity)
+    blocks = range(counts.cuts["users"].blocks)
+    rows = run_tasks(
+        [(f"recommend-users-{block}", recommend_block, (order, block)) for block in blocks],
+        client=client, threads=threads, on_done=on_done,
+    )  # fmt: skip
+    storage.sync()
+    storage.remove(MARK)
+    return sum(rows)

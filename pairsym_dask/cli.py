@@ -1,0 +1,233 @@
+"""The `pairsym` command: the same words as the Python face, errors in one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from . import __version__
+
+Settings = dict[str, Any]
+
+
+class _Group(click.Group):
+    """Commands in the order in which people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="pairsym")
+def pairsym() -> None:
+    """Bayesian modelling of paired symbols from counts, out of core, on dask."""
+
+
+def main() -> None:
+    """Entry point: a clear sentence for errors that a person can do something about."""
+    try:
+        pairsym.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        _stop("interrupted; what was committed is kept", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _stop("interrupted; what was committed is kept", 130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        from .spec import PairsymError
+
+        if isinstance(error, (PairsymError, OSError)):
+            _stop(" ".join(str(error).split()), 2)
+        raise
+
+
+def _stop(message: str, code: int) -> None:
+    click.echo(f"pairsym: {message}", err=True)
+    sys.exit(code)
+
+
+def _where(function: Any) -> Any:
+    """Options that say where tasks run and with how much memory."""
+    for option in (
+        click.option("--threads", type=click.IntRange(1), help="Tasks under way at a time [default: all cores]."),
+        click.option("--memory", metavar="SIZE", help="Memory budget of a process, such as 2GiB."),
+        click.option("--scheduler", metavar="ADDRESS", help="A dask scheduler, such as tcp://host:8786."),
+    ):
+        function = option(function)
+    return function
+
+
+class _Place:
+    """A client for --scheduler, closed at the end; None without."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+    def __enter__(self) -> Any:
+        from .execute import connect
+
+        self.client = connect(self.address) if self.address else None
+        return self.client
+
+    def __exit__(self, *_: object) -> None:
+        if self.client is not None:
+            self.client.close(timeout=2)
+
+
+@pairsym.command()
+@click.argument("paths", nargs=-1, required=True)
+@click.argument("store")
+@click.option("--user", default="user", show_default=True, help="Column of the first symbol.")
+@click.option("--item", default="item", show_default=True, help="Column of the second symbol.")
+@click.option("--count", help="Column of counts [default: every row is one pair].")
+@_where
+def ingest(paths: tuple[str, ...], store: str, scheduler: str | None, **options: Any) -> None:
+    """Turn files of pairs (Parquet, CSV, TSV, also .gz) into a counts store."""
+    from .ingest import ingest as run
+
+    with _Place(scheduler) as client:
+        click.echo(run(list(paths), store, client=client, progress=True, **options))
+
+
+def _settings(function: Any) -> Any:
+    """Options of `PairedSymbols`, with its defaults."""
+    for option in reversed(
+        (
+            click.option("--factors", type=int, default=20, show_default=True, help="K, traits a symbol."),
+            click.option("--censored-ratio", type=float, default=5.0, show_default=True, help="r in D' = r D."),
+            click.option("--tau-u", type=float, default=0.1, show_default=True, help="Prior precision, user traits."),
+            click.option("--tau-v", type=float, default=0.1, show_default=True, help="Prior precision, item traits."),
+            click.option("--tau-b", type=float, default=0.1, show_default=True, help="Prior precision of biases."),
+            click.option("--alpha", type=float, default=1.0, show_default=True, help="Dirichlet prior."),
+            click.option("--biases/--no-biases", default=True, show_default=True),
+            click.option("--selection", type=click.Choice(["bayes", "constant"]), default="bayes", show_default=True),
+            click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
+            click.option("--random-state", type=int, default=0, show_default=True, help="Seed."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@pairsym.command()
+@click.argument("counts")
+@click.argument("model")
+@click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
+@click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
+@_settings
+@_where
+def fit(
+    counts: str,
+    model: str,
+    sweeps: int,
+    tol: float | None,
+    scheduler: str | None,
+    memory: str | None,
+    threads: int | None,
+    **settings: Any,
+) -> None:
+    """Fit the model to a counts store; run it again to go on after an interruption."""
+    from .model import PairedSymbols
+
+    with _Place(scheduler) as client:
+        fitted = PairedSymbols(**settings).fit(
+            counts, model, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads, progress=True
+        )
+    click.echo(f"{model}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+
+
+@pairsym.command()
+@click.argument("model")
+@click.argument("users", nargs=-1)
+@click.option("-n", "n", type=int, default=10, show_default=True, help="Items a user.")
+@click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
+@click.option("--include-seen", is_flag=True, help="Also items that the user has already.")
+@click.option("--all", "everyone", is_flag=True, help="Every user, to the file given by --output.")
+@click.option("--output", metavar="FILE", help="Write the table: .parquet or .csv.")
+def recommend(
+    model: str, users: tuple[str, ...], n: int, popularity: float, include_seen: bool, everyone: bool, output: str | None
+) -> None:
+    """Rank unseen items for users."""
+    from .model import load
+
+    opened = load(model)
+    if everyone:
+        if not output or users:
+            raise click.UsageError("--all goes with --output FILE and without users")
+        opened.recommend_all(output, n=n, popularity=popularity, exclude_seen=not include_seen, progress=True)
+        return
+    if not users:
+        raise click.UsageError("name at least one user, or give --all and --output")
+    labels = typed_labels(opened.counts, "users", users)
+    _show(opened.recommend(labels, n=n, popularity=popularity, exclude_seen=not include_seen), output)
+
+
+def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:
+    """Words of a command line as the store's labels: whole numbers where the store's labels are."""
+    from .spec import InputError
+
+    if counts.record["labels"][side] != "int64":
+        return list(texts)
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        wrong = next(text for text in texts if not text.lstrip("+-").isdigit())
+        raise InputError(f"unknown {side[:-1]} label: {wrong}; the store's {side} are whole numbers") from None
+
+
+def _show(table: Any, output: str | None) -> None:
+    if output is None:
+        click.echo(table.to_string(index=False, float_format=lambda x: f"{x:.4g}"))
+    elif output.endswith(".parquet"):
+        table.to_parquet(output, index=False)
+    elif output.endswith(".csv"):
+        table.to_csv(output, index=False)
+    else:
+        raise click.UsageError(f"--output must end in .parquet or .csv, not {output!r}")
+
+
+@pairsym.command()
+@click.argument("store")
+def info(store: str) -> None:
+    """Say what a counts store or a model store holds."""
+    from .info import describe
+
+    click.echo("\n".join(describe(store)))
+
+
+@pairsym.command()
+@click.argument("store")
+@click.option("--preset", help="Shape of a known data set: xbox-movies, netflix45, phone-apps.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Multiplies a preset's users and pairs.")
+@click.option("--users", type=int)
+@click.option("--items", type=int)
+@click.option("--pairs", type=int)
+@click.option("--factors", type=int, default=20, show_default=True)
+@click.option("--random-state", type=int, default=0, show_default=True)
+@click.option("--truth", is_flag=True, help="Keep the traits and popularities that were drawn.")
+@_where
+def simulate(store: str, scheduler: str | None, **options: Any) -> None:
+    """Draw pairs from the model's own generative process into a counts store."""
+    from .simulate import simulate as run
+
+    with _Place(scheduler) as client:
+        click.echo(run(store, client=client, progress=True, **options))
+
+
+@pairsym.command()
+@click.option("--keep", metavar="FOLDER", help="Keep the demo's stores in this folder.")
+@click.option("--sweeps", type=int, default=15, show_default=True)
+def demo(keep: str | None, sweeps: int) -> None:
+    """Fit Debian's package dependencies and see what is recommended (under two minutes)."""
+    from .demo import run
+
+    run(keep, sweeps)
+
+
+if __name__ == "__main__":
+    main()
