@@ -33,7 +33,7 @@ _PLACES = {
     "NumericError": "spec",
 }
 
-__all__ = [*_PLACES, "__version__"]  # noqa: PLE0604
+__all__ = [*_PLACES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

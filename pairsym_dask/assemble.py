@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 
 from .counts import MARK, Counts, Layout, Tile, finish, write_tile
 from .execute import Executor
@@ -31,7 +32,7 @@ from .storage import Storage
 
 ROWS = 2**20  # pairs a task, at most about
 LEAST_ROWS = 2**14
-ROW_BYTES = 192  # memory a task takes for each of its pairs, labels and copies included
+ROW_BYTES = 384  # memory a task takes for each of its pairs, labels, copies and what allocators keep included
 
 
 class Steps:
@@ -91,11 +92,11 @@ def rows_a_task(memory: Any, tasks: int) -> int:
     """Pairs that each of `tasks` tasks under way may hold within a memory budget.
 
     >>> rows_a_task("1GiB", 2), rows_a_task("64MiB", 2)
-    (1048576, 174762)
+    (1048576, 87381)
     """
     budget = parse_memory(memory)
     if budget is None:
-        return ROWS
+        budget = psutil.virtual_memory().available // 2
     rows = budget // (tasks * ROW_BYTES)
     if rows < LEAST_ROWS:
         raise MemoryBudgetError(

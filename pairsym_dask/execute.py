@@ -33,6 +33,26 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
+class Steps:
+    """A graph under construction. A cluster keeps keys for a while: all keys of a graph end in a tag of its own."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.graph: Graph = {}
+
+    def share(self, name: str, value: Any) -> str:
+        """A value that several tasks need; its key."""
+        key = f"{name}-{self.tag}"
+        self.graph[key] = value
+        return key
+
+    def add(self, name: str, number: str | int, function: Callable[..., Any], *arguments: Any) -> str:
+        """A task; its key, which reads as a step of the algorithm on the dashboard."""
+        key = f"{name}-{self.tag}-{number}"
+        self.graph[key] = (function, *arguments)
+        return key
+
+
 def connect(address: str) -> Any:
     """A client of the scheduler at an address; an error within half a minute when nobody answers."""
     from distributed import Client
@@ -117,7 +137,7 @@ class Executor:
             futures = self.client.get(graph, keys, sync=False)
             try:
                 if on_done is not None:
-                    for future in as_completed(futures):
+                    for future in as_completed(futures, loop=self.client.loop):
                         on_done(future.key)
                 return list(self.client.gather(futures))
             finally:
@@ -132,7 +152,7 @@ class Executor:
         distributed waits for ever on a cluster without workers, and its calls may hang when a scheduler dies.
         """
         from distributed import KilledWorker
-        from distributed.client import ClientClosedError, FutureCancelledError
+        from distributed.client import ClosedClientError, FutureCancelledError
         from distributed.comm import CommClosedError
 
         answer: dict[str, Any] = {}
@@ -158,7 +178,7 @@ class Executor:
                 f"{error.allowed_failures + 1} dask workers died one after another on the same task, most likely for "
                 f"want of memory: give them more, or fewer threads each; {_AGAIN}"
             ) from None
-        if isinstance(error, (FutureCancelledError, ClientClosedError, CommClosedError)):
+        if isinstance(error, (FutureCancelledError, ClosedClientError, CommClosedError)):
             raise SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}") from None
         raise error
 

@@ -21,7 +21,7 @@ from .arrays import Manifest, Sealed
 from .background import Background, lambda_of, update_xi_star
 from .bound import SideSums, log_sum_exp, side_bound
 from .counts import RECORD, Counts
-from .execute import Executor, Graph
+from .execute import Executor, Steps
 from .plan import Plan, Room, make_room
 from .posterior import Commit, ModelStore, generation_arrays
 from .progress import Progress
@@ -140,6 +140,7 @@ class _Fit:
         self.plan, self.room, self.executor, self.display = plan, room, executor, display
         self.kept, self.passes = kept, passes
         self.attempt = ""  # folder of the generation that is being written
+        self.graphs = 0
         self.specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
         self.censored = settings.censored_ratio * counts.total
 
@@ -189,34 +190,39 @@ class _Fit:
         )
         return job, files
 
-    def _run(self, step: str, graph: Graph, keys: list[str]) -> list[Any]:
-        self.display.step(step)
-        return self.executor.run(graph, keys, self.display.done)
+    def _steps(self, job: tasks.Job) -> Steps:
+        """An empty graph of this attempt, the job in it."""
+        self.graphs += 1
+        steps = Steps(f"{job.folder.removeprefix('generation-')}-{self.graphs}")
+        steps.share("job", job)
+        return steps
 
-    def _tree(self, graph: Graph, name: str, keys: list[str]) -> str:
+    def _run(self, step: str, steps: Steps, keys: list[str]) -> list[Any]:
+        self.display.step(step)
+        return self.executor.run(steps.graph, keys, self.display.done)
+
+    def _tree(self, steps: Steps, job: str, name: str, block: int, keys: list[str]) -> str:
         """Add nodes that add up `keys` in a fixed binary tree; the root."""
         level = 0
         while len(keys) > 1:
-            pairs = []
-            for k in range(0, len(keys) - 1, 2):
-                key = f"add-{name}-{level}-{k}"
-                graph[key] = (tasks.add_up, "job", keys[k], keys[k + 1])
-                pairs.append(key)
+            pairs = [
+                steps.add(f"add-{name}", f"{block}-{level}-{k}", tasks.add_up, job, keys[k], keys[k + 1])
+                for k in range(0, len(keys) - 1, 2)
+            ]
             keys = pairs + keys[len(keys) - len(keys) % 2 :]
             level += 1
         return keys[0]
 
-    def _select(self, graph: Graph, tag: str, side: str, own: Sealed, its: Sealed) -> list[str]:
+    def _select(self, steps: Steps, side: str, own: str, its: str) -> list[str]:
         """Nodes for the selection statistics of every block of a side; a key a block."""
-        graph["own"], graph["its"] = own, its
+        job = f"job-{steps.tag}"
         roots = []
         for block in range(self.plan.count(side)):
-            keys = []
-            for group in range(self.plan.cuts[side].groups):
-                key = f"select-{side}-{tag}-{block}-{group}"
-                graph[key] = (tasks.select_block, "job", side, "own", "its", block, group)
-                keys.append(key)
-            roots.append(self._tree(graph, f"selection-{tag}-{block}", keys))
+            keys = [
+                steps.add(f"select-{side}", f"{block}-{group}", tasks.select_block, job, side, own, its, block, group)
+                for group in range(self.plan.cuts[side].groups)
+            ]
+            roots.append(self._tree(steps, job, "selection", block, keys))
         return roots
 
     def _update(
@@ -231,26 +237,32 @@ class _Fit:
         log_z: float,
     ) -> tuple[list[tasks.Updated], Background, SideSums]:
         """The half-sweep of one side."""
-        tag = job.folder.removeprefix("generation-")
-        graph: Graph = {"job": job, "own": own, "its": its, "base": base}
+        steps = self._steps(job)
+        shared = f"job-{steps.tag}"
+        old, others, ground = steps.share("own", own), steps.share("its", its), steps.share("background", base)
         star = 2 * lambda_of(xi_star)
         roots = []
         for block in range(self.plan.count(side)):
-            graph[f"logits-{block}"] = None if logits is None else logits[block]
-            rest = (f"logits-{block}", log_z, block)
-            root = f"update-{side}-{tag}-{block}"
+            weights = None if logits is None else steps.share(f"logits-{block}", logits[block])
+            rest = (weights, log_z, block)
             if side == self.plan.long:
-                graph[root] = (tasks.update_block, "job", side, "own", "its", "base", star, *rest)
+                root = steps.add(
+                    f"update-{side}", block, tasks.update_block, shared, side, old, others, ground, star, *rest
+                )
             else:
-                keys = []
-                for group in range(self.plan.cuts[side].groups):
-                    key = f"gather-{side}-{tag}-{block}-{group}"
-                    graph[key] = (tasks.gather_statistics, "job", side, "own", "its", star, *rest, group)
-                    keys.append(key)
-                stats = self._tree(graph, f"statistics-{tag}-{block}", keys)
-                graph[root] = (tasks.solve_block, "job", side, "own", stats, "base", star, *rest)
+                keys = [
+                    steps.add(
+                        f"gather-{side}", f"{block}-{group}", tasks.gather_statistics, shared, side, old, others, star,
+                        *rest, group,
+                    )
+                    for group in range(self.plan.cuts[side].groups)
+                ]  # fmt: skip
+                stats = self._tree(steps, shared, "statistics", block, keys)
+                root = steps.add(
+                    f"update-{side}", block, tasks.solve_block, shared, side, old, stats, ground, star, *rest
+                )
             roots.append(root)
-        return self._sum_up(self._run(f"update {side}", graph, roots))
+        return self._sum_up(self._run(f"update {side}", steps, roots))
 
     def _sum_up(self, updated: list[tasks.Updated]) -> tuple[list[tasks.Updated], Background, SideSums]:
         packed = np.sum([part.background for part in updated], axis=0)
@@ -260,14 +272,16 @@ class _Fit:
         self, job: tasks.Job, state: Sealed, items: Background, xi_star: float, sums: dict[str, SideSums]
     ) -> tuple[list[Any], float, float]:
         """The selection pass over a finished state: entries, the bound and the users' next normaliser."""
-        tag = job.folder.removeprefix("generation-")
-        graph: Graph = {"job": job, "item-background": items}
-        stats = self._select(graph, tag, "users", state, state)
-        keys = []
-        for block, key in enumerate(stats):
-            keys.append(f"finish-users-{tag}-{block}")
-            graph[keys[-1]] = (tasks.finish_block, "job", "own", key, "item-background", xi_star, block)
-        results = self._run("bound", graph, keys)
+        steps = self._steps(job)
+        whole, background = steps.share("state", state), steps.share("background", items)
+        stats = self._select(steps, "users", whole, whole)
+        keys = [
+            steps.add(
+                "finish-users", block, tasks.finish_block, f"job-{steps.tag}", whole, key, background, xi_star, block
+            )
+            for block, key in enumerate(stats)
+        ]
+        results = self._run("bound", steps, keys)
         shown = float(np.sum([result[1] for result in results]))
         message = float(np.sum([result[2] for result in results]))
         bound = shown + self.censored * message
@@ -282,14 +296,15 @@ class _Fit:
         """Commit the start: sweep 0."""
         began = time.perf_counter()
         job, files = self._job(0)
-        tag = job.folder.removeprefix("generation-")
         sums, backgrounds = {}, {}
         self.display.start_sweep(0, sum(self.plan.count(side) for side in SIDES))
         for side in SIDES:
-            graph: Graph = {"job": job}
-            keys = [f"start-{side}-{tag}-{block}" for block in range(self.plan.count(side))]
-            graph.update({key: (tasks.start_block, "job", side, block) for block, key in enumerate(keys)})
-            updated, backgrounds[side], sums[side] = self._sum_up(self._run(f"start {side}", graph, keys))
+            steps = self._steps(job)
+            keys = [
+                steps.add(f"start-{side}", block, tasks.start_block, f"job-{steps.tag}", side, block)
+                for block in range(self.plan.count(side))
+            ]
+            updated, backgrounds[side], sums[side] = self._sum_up(self._run(f"start {side}", steps, keys))
             files |= {key: (size, check) for part in updated for key, size, check in part.entries}
         state = Sealed(self.store.storage, job.folder, files)
         return self._commit(job, None, state, backgrounds, sums, 1.0, float("nan"), began)
@@ -298,7 +313,6 @@ class _Fit:
         """One sweep of Algorithm 1 after a committed one."""
         began = time.perf_counter()
         job, files = self._job(before.sweep + 1)
-        tag = job.folder.removeprefix("generation-")
         self.display.start_sweep(before.sweep + 1, self._tasks())
         old, xi_star = before.sealed, before.scalar("xi_star")
         backgrounds = {"items": decode_background(before, "items")}
@@ -312,24 +326,28 @@ class _Fit:
         users = Sealed(self.store.storage, job.folder, dict(files))
 
         # xi*, then t.
-        graph: Graph = {"job": job}
-        stats = self._select(graph, tag, "items", old, users)
-        keys = []
-        for block, key in enumerate(stats):
-            keys.append(f"observe-items-{tag}-{block}")
-            graph[keys[-1]] = (tasks.observed_sums, "job", "items", "own", key, block)
-        results = self._run("select items", graph, stats + keys)
+        steps = self._steps(job)
+        own = steps.share("own", old)
+        stats = self._select(steps, "items", own, steps.share("its", users))
+        keys = [
+            steps.add("observe-items", block, tasks.observed_sums, f"job-{steps.tag}", "items", own, key, block)
+            for block, key in enumerate(stats)
+        ]
+        results = self._run("select items", steps, stats + keys)
         selection, observed = results[: len(stats)], np.array(results[len(stats) :])
         xi_star = update_xi_star(
             xi_star, backgrounds["users"], backgrounds["items"], float(observed[:, 1].sum()), float(observed[:, 0].sum())
         )
-        graph = {"job": job, "own": old, "user-background": backgrounds["users"]}
-        keys = []
-        for block, stat in enumerate(selection):
-            keys.append(f"weigh-items-{tag}-{block}")
-            graph[f"stats-{block}"] = stat
-            graph[keys[-1]] = (tasks.weigh_block, "job", "items", "own", f"stats-{block}", "user-background", xi_star, block)
-        weighed = self._run("weigh items", graph, keys)
+        steps = self._steps(job)
+        own, background = steps.share("own", old), steps.share("background", backgrounds["users"])
+        keys = [
+            steps.add(
+                "weigh-items", block, tasks.weigh_block, f"job-{steps.tag}", "items", own,
+                steps.share(f"selection-{block}", stat), background, xi_star, block,
+            )
+            for block, stat in enumerate(selection)
+        ]  # fmt: skip
+        weighed = self._run("weigh items", steps, keys)
         log_z = log_sum_exp([part for _, part in weighed])
 
         # q(psi), q(b_j) and q(v_j).

@@ -702,7 +702,7 @@ def add_background(table: Any, n: int, weight: Any, factors: int, out: Any, mome
             moments[0] += logs + np.log(product)
             moments[1] += squares
             moments[2] += variances
-            moments[3] += np.log(w)
+            moments[3] += np.log(w) if w > 0.0 else 0.0  # no variance: no biases
             moments[4] += b * b
             moments[5] += w
         _add_triangle(pointer(work), 0, CHUNK * width, rows, factors + 2, width, pointer(out), 0)

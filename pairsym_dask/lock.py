@@ -110,16 +110,17 @@ class Lock:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Lock:
+        _held.add(self._id)  # before the record is there to be judged by other threads
         while True:
             held = holder(self.storage)
             if held is not None and held.alive:
+                _held.discard(self._id)
                 raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
             number = 1 if held is None else int(held.key[5:-5]) + 1
             key = f"lock/{number:05d}.json"
             if self.storage.put_if_absent(key, self._record()):
                 break
         self.key = key
-        _held.add(self._id)
         # A listing taken while another one took over may have shown neither lock: look again.
         try:
             if any(other.endswith(".json") and other > key for other in self.storage.listing("lock")):

@@ -104,8 +104,9 @@ else:
     from numba.core import cgutils
     from numba.extending import intrinsic, models, register_model
 
-    # Without the flags for NaN and infinity: a broken number must stay visible.
-    _FLAGS = ("contract", "reassoc", "arcp", "nsz", "afn")
+    # Products and sums may be fused, nothing else: the order of operations is the one written here, and
+    # reassociation would bring back cancellations that `kernels.exp_minus` avoids.
+    _FLAGS = ("contract", "nsz")
     _INDEX = ir.IntType(32)
 
     class Vec(types.Type):

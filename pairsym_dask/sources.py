@@ -161,11 +161,6 @@ class CsvPart(Part):
         return True
 
     def _settings(self, first: bool, wanted: list[str], **parse: Any) -> dict[str, Any]:
-        def refuse(row: Any) -> str:
-            raise InputError(
-                f"{self.name} has a row of {row.actual_columns} columns, not {row.expected_columns}: {row.text!r}"
-            )
-
         return {
             "read_options": pa.csv.ReadOptions(
                 column_names=self.header,
@@ -173,7 +168,7 @@ class CsvPart(Part):
                 use_threads=False,
                 block_size=max(CSV_ROW * self.rows, 2**20),
             ),
-            "parse_options": pa.csv.ParseOptions(delimiter=_delimiter(self.name), invalid_row_handler=refuse, **parse),
+            "parse_options": pa.csv.ParseOptions(delimiter=_delimiter(self.name), **parse),
             "convert_options": pa.csv.ConvertOptions(
                 include_columns=wanted,
                 column_types={column: pa.large_string() for column in wanted},
@@ -184,7 +179,15 @@ class CsvPart(Part):
         }
 
     def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
-        settings = self._settings(self.start == 0, self.columns.names, newlines_in_values=self.stop is None)
+        odd: list[str] = []  # rows of the wrong length, in words
+
+        def refuse(row: Any) -> str:
+            odd.append(f"{row.actual_columns} columns, not {row.expected_columns}: {row.text[:100]!r}")
+            return "error"
+
+        settings = self._settings(
+            self.start == 0, self.columns.names, newlines_in_values=self.stop is None, invalid_row_handler=refuse
+        )
         with _readable(self.name, "CSV"), _opened(self.name, self.options) as file:
             if self.stop is not None:
                 data = fsspec.utils.read_block(file, self.start, self.stop - self.start, b"\n")
@@ -193,10 +196,15 @@ class CsvPart(Part):
                 settings["read_options"].block_size = max(len(data), 1)
                 file = pa.BufferReader(data)
             first = 0
-            for batch in _csv_batches(file, settings):
-                for start in range(0, batch.num_rows, rows):
-                    yield first + start, [batch.column(k).slice(start, rows) for k in range(batch.num_columns)]
-                first += batch.num_rows
+            try:
+                for batch in _csv_batches(file, settings):
+                    for start in range(0, batch.num_rows, rows):
+                        yield first + start, [batch.column(k).slice(start, rows) for k in range(batch.num_columns)]
+                    first += batch.num_rows
+            except pa.ArrowInvalid:
+                if odd:
+                    raise InputError(f"{self.name} has a row of {odd[0]}") from None
+                raise
 
     def row_number(self, first: int, k: int) -> int:
         """Rows before a block are only counted when one has to be named."""

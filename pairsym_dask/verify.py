@@ -54,8 +54,12 @@ def _verify_counts(storage: Storage) -> Report:
         record = unseal(storage.read(counts_module.RECORD), f"{storage.url}/{counts_module.RECORD}")
         files = {key: (int(size), str(check)) for key, (size, check) in record["files"].items()}
     except FileNotFoundError:
-        open_counts(storage)  # says in words what this folder is
-        raise
+        if not (storage.exists("zarr.json") or storage.exists(counts_module.MARK)):
+            raise StoreError(f"there is no counts or model store at {storage.url}") from None
+        report.damage.append(
+            f"{storage.url}/{counts_module.RECORD} is missing: the ingest was interrupted, or the file was lost"
+        )
+        return report
     except DamagedStoreError as error:
         report.damage.append(str(error))
         return report

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 
 import pairsym_dask.storage as storage_module
+from pairsym_dask import lock
 from pairsym_dask.counts import Counts, Layout, Tile, begin, finish, write_tile
 from pairsym_dask.fit import fit
 from pairsym_dask.posterior import Commit, ModelStore
@@ -134,12 +135,12 @@ for _name in CALLS:
 @contextmanager
 def using(disk: Disk) -> Iterator[Disk]:
     """Put another disk in place, with calls in a fixed order."""
-    before = storage_module.disk, storage_module.BACKGROUND
-    storage_module.disk, storage_module.BACKGROUND = disk, False
+    before = storage_module.disk, storage_module.BACKGROUND, lock.BEAT_SECONDS
+    storage_module.disk, storage_module.BACKGROUND, lock.BEAT_SECONDS = disk, False, 1e6
     try:
         yield disk
     finally:
-        storage_module.disk, storage_module.BACKGROUND = before
+        storage_module.disk, storage_module.BACKGROUND, lock.BEAT_SECONDS = before
 
 
 def in_child(work: Callable[[], Any]) -> int:

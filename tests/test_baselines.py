@@ -452,9 +452,9 @@ def test_random_graph_ranks_above_popularity_where_users_have_tastes(split: Any)
 
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("room", [softmax.SCORES, 8 * 5 * 2])
+@pytest.mark.parametrize("room", [softmax.BLOCK, 8 * 5 * 2])
 def test_softmax_gradient_is_exact(biases: bool, symmetric: bool, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "SCORES", room)  # the second room holds two users at a time
+    monkeypatch.setattr(softmax, "BLOCK", room)  # the second room holds two users at a time
     rng = np.random.default_rng(0)
     dense = rng.poisson(1.0, (5, 5)).astype(float)
     if symmetric:
@@ -484,6 +484,7 @@ def test_softmax_without_shrinkage_reproduces_the_counts(tmp_path: Path) -> None
     dense = np.array([[4.0, 1, 7], [2, 9, 3], [5, 5, 1], [1, 2, 8]])
     model = SoftmaxMAP(factors=3, tau=1e-5, tolerance=1e-14, iterations=2000)
     model.fit(ps.ingest(scipy.sparse.csr_matrix(dense), tmp_path / "c.zarr"))
+    assert model.converged
     np.testing.assert_allclose(model.scores(range(4)), dense / dense.sum(1, keepdims=True), atol=2e-3)
 
 

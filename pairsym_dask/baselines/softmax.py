@@ -15,11 +15,11 @@ import scipy.sparse
 from tqdm import tqdm
 
 from ..counts import Counts
-from ..predict import SCORES
 from ..spec import InputError
 from .base import Baseline, check_number, check_whole
 
 CELLS = 50_000_000  # users x items, at most
+BLOCK = 2**18  # bytes of energies worked on together: they stay in the cache
 START_SCALE = 0.1
 
 
@@ -27,15 +27,17 @@ START_SCALE = 0.1
 class SoftmaxMAP(Baseline):
     """The softmax's point estimate under a Gaussian prior of precision `tau` on traits and biases, by L-BFGS.
 
-    `symmetric` ties u_i = v_i and the biases, for counts whose two sides have the same labels. Scores are p(j | i).
+    `symmetric` ties u_i = v_i and the biases, for counts whose two sides have the same labels. The search stops when
+    the log posterior's relative change is within `tolerance`, or after `iterations`; `converged` tells which, and
+    `log_posterior` where. Scores are p(j | i).
     """
 
     factors: int = 5
     tau: float = 1.0
     biases: bool = True
     symmetric: bool = False
-    iterations: int = 500
-    tolerance: float = 1e-9
+    iterations: int = 1000
+    tolerance: float = 1e-7
     random_state: int = 0
 
     def _check(self) -> None:
@@ -64,15 +66,26 @@ class SoftmaxMAP(Baseline):
         rows = users if self.symmetric else users + items
         start = np.random.default_rng(self.random_state).normal(0, START_SCALE, (rows, self.factors + self.biases))
         start[:, self.factors :] = 0
+        # The curvature in a symbol's parameters grows with its count: steps in units of 1/sqrt(tau + c) need less than
+        # half the iterations.
+        marginal = [np.asarray(pairs.sum(axis)).ravel() for axis in (1, 0)]
+        unit = (self.tau + (marginal[0] if self.symmetric else np.concatenate(marginal))) ** -0.5
+        unit = np.repeat(unit, start.shape[1])
+        pairs, total = pairs.astype(np.float64), float(marginal[0].sum())
+
+        def scaled(x: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self._objective(x * unit, pairs, total)
+            return value, gradient * unit
+
         with tqdm(desc="softmax", unit="iteration", disable=not progress) as bar:
             found = scipy.optimize.minimize(
-                self._objective,
-                start.ravel(),
-                (pairs.astype(np.float64), float(pairs.sum())),
+                scaled,
+                start.ravel() / unit,
                 method="L-BFGS-B",
                 jac=True,
                 callback=lambda intermediate_result: bar.update(),
                 options={
+                    "maxcor": 30,
                     "maxiter": self.iterations,
                     "maxfun": 4 * self.iterations,
                     "ftol": self.tolerance,
@@ -80,7 +93,8 @@ class SoftmaxMAP(Baseline):
                 },
             )
         self.log_posterior = -float(found.fun)  # up to a constant of the prior
-        self._user_traits, self._item_traits, _, self._item_bias = self._split(found.x, users)
+        self.converged = bool(found.success)  # and not stopped by the number of iterations
+        self._user_traits, self._item_traits, _, self._item_bias = self._split(found.x * unit, users)
 
     def _split(self, parameters: np.ndarray, users: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Traits of users and items, biases of users and items."""
@@ -94,32 +108,30 @@ class SoftmaxMAP(Baseline):
     ) -> tuple[float, np.ndarray]:
         """Minus the log posterior and its exact gradient.
 
-        log p = sum_ij c_ij a_ij - D log Z - tau/2 |parameters|^2; a block of users at a time, with the block's
-        energies shifted by the greatest energy so far, so that no exponential overflows.
+        log p = sum_ij c_ij a_ij - D log Z - tau/2 |parameters|^2; a block of users at a time, with energies shifted
+        by the greatest one so far, so that no exponential overflows.
         """
         u, v, b_u, b_v = self._split(parameters, pairs.shape[0])
-        z_u = np.column_stack([u, np.ones(len(u))])
-        z_v = np.column_stack([v, np.ones(len(v))])
-        shift, normaliser = -np.inf, 0.0
-        # Sums over w_ij = exp(a_ij): of [v_j, 1] a user, of [u_i, 1] an item.
+        one_u, one_v = np.ones(len(u)), np.ones(len(v))
+        z_u, z_v = np.column_stack([u, one_u]), np.column_stack([v, one_v])
+        left, right = np.column_stack([z_u, b_u]), np.column_stack([v, b_v, one_v]).T  # a = left @ right
+        shift = -np.inf
+        # Sums over w_ij = exp(a_ij - shift): of [v_j, 1] a user, of [u_i, 1] an item.
         of_users, of_items = np.zeros(z_u.shape), np.zeros(z_v.shape)
-        step = max(1, SCORES // (8 * len(v)))
+        step = max(1, BLOCK // (8 * len(v)))
         for first in range(0, len(u), step):
             part = slice(first, first + step)
-            weight = u[part] @ v.T
-            weight += b_u[part, None]
-            weight += b_v
+            weight = left[part] @ right
             greatest = float(weight.max())
             if greatest > shift:
-                for sums in (of_users, of_items):
-                    sums *= np.exp(shift - greatest)
-                normaliser *= np.exp(shift - greatest)
+                of_users *= np.exp(shift - greatest)
+                of_items *= np.exp(shift - greatest)
                 shift = greatest
             weight -= shift
             np.exp(weight, out=weight)
             of_users[part] = weight @ z_v
             of_items += weight.T @ z_u[part]
-            normaliser += float(weight.sum())
+        normaliser = float(of_users[:, -1].sum())
         observed = pairs @ z_v, pairs.T @ z_u
         energy = float((observed[0][:, :-1] * u).sum() + observed[0][:, -1] @ b_u + observed[1][:, -1] @ b_v)
         log_posterior = energy - total * (np.log(normaliser) + shift) - self.tau / 2 * float(parameters @ parameters)
