@@ -95,8 +95,8 @@ def rows_a_task(memory: Any, tasks: int) -> int:
     (1048576, 87381)
     """
     budget = parse_memory(memory)
-    if budget is None:
-        budget = psutil.virtual_memory().available // 2
+    if budget is None:  # half of what is free now
+        budget = max(psutil.virtual_memory().available // 2, tasks * LEAST_ROWS * ROW_BYTES)
     rows = budget // (tasks * ROW_BYTES)
     if rows < LEAST_ROWS:
         raise MemoryBudgetError(

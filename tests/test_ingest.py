@@ -168,7 +168,7 @@ def test_cluster_makes_the_same_store(tmp_path):
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=300)
     one = ps.ingest(tmp_path / "a.parquet", tmp_path / "one.zarr", count="n")
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         two = ps.ingest(tmp_path / "a.parquet", tmp_path / "two.zarr", count="n", client=client)
