@@ -42,6 +42,7 @@ class Steps:
         self.executor = Executor(client, threads)
         self.attempt = uuid.uuid4().hex[:8]  # in names of keys and folders: a cluster may still run an older attempt's
         self.progress = progress
+        self.done = 0  # steps
         budget, self.tasks = self.executor.resources(memory)
         self.rows = rows_a_task(budget, self.tasks)
 
@@ -52,8 +53,14 @@ class Steps:
 
     def run(self, step: str, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Results of `function(*arguments)` for every task, in order."""
-        graph = {f"{step}-{self.attempt}-{k}": (self.task(function, *task),) for k, task in enumerate(tasks)}
+        graph: dict[Any, Any] = {}
+        for k, task in enumerate(tasks):
+            graph[self.key(step, k)] = (self.task(function, *task),)
         return self.run_graph(step, graph, list(graph))
+
+    def key(self, step: str, k: int) -> str:
+        """A task's name; no two steps share one, because a cluster would take the second task for the first."""
+        return f"{step}-{self.attempt}-{self.done}-{k}"
 
     def task(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A call whose arguments dask does not look into, and that waits for its turn within the memory budget."""
@@ -70,6 +77,7 @@ class Steps:
                 print(f"\r{step} {done}/{len(keys)}", end="", file=sys.stderr, flush=True)
 
         results = self.executor.run(graph, keys, count)
+        self.done += 1
         if self.progress:
             start = "\r" if terminal else ""
             print(f"{start}{step}: {len(keys)} tasks, {duration(time.perf_counter() - began)}", file=sys.stderr)

@@ -56,12 +56,29 @@ class Steps:
 def connect(address: str) -> Any:
     """A client of the scheduler at an address; an error within half a minute when nobody answers."""
     from distributed import Client
+    from distributed.comm import resolve_address
 
+    answer: dict[str, Any] = {}
     try:
-        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SchedulerError(f"the dask scheduler at {address} does not answer: {reason}") from None
+        resolve_address(address)
+    except (ValueError, OSError) as error:
+        raise SchedulerError(f"{address!r} is not the address of a dask scheduler: {error}") from None
+
+    def call() -> None:
+        try:
+            answer["client"] = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except Exception as error:
+            answer["error"] = error
+
+    # A port that accepts and then says nothing keeps distributed waiting beyond its timeout.
+    caller = threading.Thread(target=call, daemon=True, name="pairsym-connect")
+    caller.start()
+    caller.join(CONNECT_SECONDS + 5)
+    if "client" in answer:
+        return answer["client"]
+    error = answer.get("error", TimeoutError(f"nothing came back within {CONNECT_SECONDS + 5} s"))
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    raise SchedulerError(f"the dask scheduler at {address} does not answer: {reason}") from None
 
 
 def active_client(client: Any = None) -> Any:

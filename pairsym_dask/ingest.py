@@ -8,7 +8,6 @@ number. The rest (sorting, adding up, tiles) is `assemble`'s.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import warnings
 from collections.abc import Iterator
@@ -18,33 +17,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse
+from dask.base import is_dask_collection
 
-from .assemble import Piece, Side, Steps, group_pieces, long_side, make_ranges, write_store
+from .assemble import Piece, Side, Steps, group_pieces, long_side, write_store
+from .checks import CSV_TEXT, TEXT, WHOLE_LIMIT, check_numbers
 from .counts import MARK, Counts, begin
-from .grouping import PARTS, integer_parts, order_by_part, parse_integers, text_parts
-from .plan import parse_memory
 from .scratch import Scratch, Stored
 from .sources import (
-    CSV_TEXT,
-    INTEGER,
-    WHOLE_LIMIT,
     Batch,
     Columns,
     CsvPart,
     FramePart,
     ParquetPart,
     Part,
-    check_numbers,
     file_parts,
     find_files,
     frame_parts,
     has_quotes,
-    text_buffers,
 )
-from .spec import SIDES, InputError, MemoryBudgetError
+from .spec import SIDES, InputError
 from .storage import LocalStorage, Storage, open_storage, without_credentials
+from .vocabulary import Dictionary, encode_labels, rank_labels
 
 FAILED = "parse/failed"  # flag of a task that met bad input, so that the others need not go on
 
@@ -91,7 +85,10 @@ def ingest(
         if not parsed:
             raise InputError(f"no pairs in {name}")
         kinds = {side: _one_kind(parsed, side, columns) for side in SIDES}
-        ranked = {side: _rank_labels(parsed, side, kinds[side], steps, scratch, memory) for side in SIDES}
+        ranked = {
+            side: rank_labels([piece.dictionaries[side] for piece in parsed], side, kinds[side], steps, scratch, memory)
+            for side in SIDES
+        }
         shape = ranked["users"].size, ranked["items"].size
         pieces = [
             Piece({side: ranked[side].side(k, piece.codes[side]) for side in SIDES}, piece.counts)
@@ -129,14 +126,16 @@ def _writing(path: Any, options: dict[str, Any]) -> Iterator[Storage]:
 
 def _find_parts(
     source: Any, columns: Columns, steps: Steps, options: dict[str, Any]
-) -> tuple[list[Any], set[Any], str]:
-    """Parts to parse (or dask's delayed partitions), all names of columns, and what the source is called."""
+) -> tuple[list[Part] | Partitions, set[Any], str]:
+    """Parts to parse, all names of columns, and what the source is called."""
     if isinstance(source, (pd.DataFrame, pa.Table, pa.RecordBatch)):
         parts, there = frame_parts(source, "the frame", columns, steps.rows)
-        return list(parts), set(there), "the frame"
-    if hasattr(source, "to_delayed") and hasattr(source, "columns"):
+        return parts, set(there), "the frame"
+    if is_dask_collection(source) and hasattr(source, "columns"):
         columns.check(list(source.columns), "the dask frame")
-        return list(source[columns.names].to_delayed()), set(source.columns), "the dask frame"
+        wanted = source[columns.names].optimize()
+        partitions = Partitions(dict(wanted.__dask_graph__()), list(wanted.__dask_keys__()))
+        return partitions, set(source.columns), "the dask frame"
     listed = source if isinstance(source, (list, tuple)) else [source]
     if not listed or not all(isinstance(one, (str, os.PathLike)) for one in listed):
         raise InputError(
@@ -191,39 +190,11 @@ def _check_kinds(side: str, columns: Columns, one: tuple[str, str], two: tuple[s
 
 
 @dataclass(frozen=True)
-class Dictionary:
-    """Distinct labels of a piece, ordered by the part that their hash puts them in."""
+class Partitions:
+    """A dask frame: its graph, and the keys of its partitions."""
 
-    starts: np.ndarray  # where each part begins
-    labels: Stored  # integers, or lengths of texts
-    data: Stored | None  # bytes of texts
-    data_starts: np.ndarray | None  # where each part's bytes begin
-    pairs: Stored  # how many pairs each label has
-
-    def parts(self, first: int, stop: int) -> Entries:
-        rows = slice(int(self.starts[first]), int(self.starts[stop]))
-        data = None
-        if self.data is not None and self.data_starts is not None:
-            data = self.data[int(self.data_starts[first]) : int(self.data_starts[stop])]
-        return Entries(self.labels[rows], data, self.pairs[rows])
-
-
-@dataclass(frozen=True)
-class Entries:
-    """Some labels with the number of their pairs."""
-
-    labels: Stored
-    data: Stored | None
-    pairs: Stored
-
-    def read(self, scratch: Scratch) -> pa.Array:
-        values = scratch.read(self.labels)
-        if self.data is None:
-            return pa.array(values)
-        offsets = np.zeros(values.size + 1, np.int64)
-        np.cumsum(values, out=offsets[1:])
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(scratch.read(self.data))]
-        return pa.LargeStringArray.from_buffers(values.size, buffers[1], buffers[2])
+    graph: dict[Any, Any]
+    keys: list[Any]
 
 
 @dataclass(frozen=True)
@@ -239,20 +210,18 @@ class Parsed:
     total: int  # of whole counts
 
 
-def _parse(parts: list[Any], columns: Columns, steps: Steps, scratch: Scratch) -> list[Parsed]:
+def _parse(parts: list[Part] | Partitions, columns: Columns, steps: Steps, scratch: Scratch) -> list[Parsed]:
     scratch.make("parse")
-    text = _kinds_of_text(parts, columns)
-    if parts and not isinstance(parts[0], Part):
-        graph: dict[Any, Any] = {}
-        keys = []
-        for k, delayed in enumerate(parts):
-            graph.update(delayed.__dask_graph__())
-            keys.append(f"parse-pairs-{steps.attempt}-{k}")
-            task = steps.task(_parse_partition, scratch, f"parse/{k}", columns, f"partition {k}", steps.rows, text)
-            graph[keys[-1]] = (task, delayed.key)
-        results = steps.run_graph("parse-pairs", graph, keys)
+    if isinstance(parts, Partitions):
+        graph, wanted = dict(parts.graph), []
+        for k, partition in enumerate(parts.keys):
+            wanted.append(steps.key("parse-pairs", k))
+            arguments = scratch, f"parse/{k}", columns, f"partition {k} of the dask frame", steps.rows
+            graph[wanted[-1]] = (steps.task(_parse_partition, *arguments), partition)
+        results = steps.run_graph("parse-pairs", graph, wanted)
     else:
-        tasks = [(scratch, f"parse/{k}", bin_, steps.rows, text) for k, bin_ in enumerate(_bins(parts, steps.rows))]
+        text = _kinds_of_text(parts, columns)
+        tasks = [(scratch, f"parse/{k}", some, steps.rows, text) for k, some in enumerate(_bins(parts, steps.rows))]
         results = steps.run("parse-pairs", parse_pairs, tasks)
     for result in results:
         if isinstance(result, InputError):
@@ -260,7 +229,7 @@ def _parse(parts: list[Any], columns: Columns, steps: Steps, scratch: Scratch) -
     return [piece for result in results for piece in result]
 
 
-def _kinds_of_text(parts: list[Any], columns: Columns) -> tuple[str, str]:
+def _kinds_of_text(parts: list[Part], columns: Columns) -> tuple[str, str]:
     """What CSV labels are taken for: what the Parquet files beside them hold, else to be seen at the end."""
     found: list[tuple[str, str] | None] = [None, None]
     for part in parts:
@@ -276,11 +245,13 @@ def _kinds_of_text(parts: list[Any], columns: Columns) -> tuple[str, str]:
 def _bins(parts: list[Part], rows: int) -> Iterator[list[Part]]:
     """Small parts together, so that many small files do not make as many tasks."""
     held: list[Part] = []
+    size = 0
     for part in parts:
-        if held and sum(other.rows for other in held) + part.rows > rows:
+        if held and size + part.rows > rows:
             yield held
-            held = []
+            held, size = [], 0
         held.append(part)
+        size += part.rows
     if held:
         yield held
 
@@ -311,16 +282,16 @@ def parse_pairs(
 
 
 def _parse_partition(
-    scratch: Scratch, key: str, columns: Columns, name: str, rows: int, text: tuple[str, str], frame: pd.DataFrame
+    scratch: Scratch, key: str, columns: Columns, name: str, rows: int, frame: pd.DataFrame
 ) -> list[Parsed] | InputError:
-    return parse_pairs(scratch, key, [FramePart(name, columns, len(frame), frame)], rows, text)
+    return parse_pairs(scratch, key, [FramePart(name, columns, len(frame), frame)], rows, (TEXT, TEXT))
 
 
 def _put_piece(scratch: Scratch, key: str, batches: list[Batch]) -> Parsed:
     codes, dictionaries = {}, {}
     for side in SIDES:
         labels = pa.concat_arrays([getattr(batch, side) for batch in batches])
-        codes[side], dictionaries[side] = _encode(scratch, f"{key}-{side}", labels)
+        codes[side], dictionaries[side] = encode_labels(scratch, f"{key}-{side}", labels)
     counts, stored, whole, total = None, None, True, sum(len(batch.users) for batch in batches)
     if batches[0].counts is not None:
         counts = np.concatenate([batch.counts for batch in batches if batch.counts is not None])
@@ -329,132 +300,6 @@ def _put_piece(scratch: Scratch, key: str, batches: list[Batch]) -> Parsed:
         (stored,) = scratch.write(f"{key}-counts", counts)
     kinds = dict(zip(SIDES, batches[0].kinds, strict=True))
     return Parsed(batches[0].name, kinds, codes, dictionaries, stored, whole, total)
-
-
-def _encode(scratch: Scratch, key: str, labels: pa.Array) -> tuple[Stored, Dictionary]:
-    """Put codes and dictionary of a column aside; a code is a place in the dictionary."""
-    encoded = labels.dictionary_encode()
-    distinct = encoded.dictionary
-    numbers = distinct.to_numpy() if pa.types.is_integer(distinct.type) else None
-    parts = text_parts(*text_buffers(distinct)) if numbers is None else integer_parts(numbers)
-    order, starts = order_by_part(parts, PARTS)
-    places = np.empty(order.size, np.uint32)
-    places[order] = np.arange(order.size, dtype=np.uint32)
-    codes = places[encoded.indices.to_numpy()]
-    pairs = np.bincount(codes, minlength=order.size).astype(np.uint32)
-    if numbers is not None:
-        stored = scratch.write(key, codes, pairs, numbers[order])
-        return stored[0], Dictionary(starts, stored[2], None, None, stored[1])
-    offsets, data = text_buffers(distinct.take(pa.array(order)))
-    stored = scratch.write(key, codes, pairs, np.diff(offsets).astype(np.uint32), data[: offsets[-1]])
-    return stored[0], Dictionary(starts, stored[2], stored[3], offsets[starts], stored[1])
-
-
-# Labels -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Merged:
-    """Distinct labels of some parts over all pieces."""
-
-    entries: Entries
-    places: Stored  # of every piece's labels, piece after piece, among the distinct ones
-
-
-def merge_labels(scratch: Scratch, key: str, dictionaries: list[Entries]) -> Merged:
-    """Task: the distinct labels of the same parts of all pieces."""
-    labels = pa.concat_arrays([entries.read(scratch) for entries in dictionaries])
-    encoded = labels.dictionary_encode()
-    distinct = encoded.dictionary
-    places = encoded.indices.to_numpy()
-    pairs = np.concatenate([scratch.read(entries.pairs) for entries in dictionaries])
-    sums = np.bincount(places, weights=pairs, minlength=len(distinct)).astype(np.int64)
-    if pa.types.is_integer(distinct.type):
-        stored = scratch.write(key, sums, distinct.to_numpy(), places.astype(np.uint32))
-        return Merged(Entries(stored[1], None, stored[0]), stored[2])
-    offsets, data = text_buffers(distinct)
-    stored = scratch.write(key, sums, np.diff(offsets), places.astype(np.uint32), data[offsets[0] : offsets[-1]])
-    return Merged(Entries(stored[1], stored[3], stored[0]), stored[2])
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """All labels of one side in order, and how to get from a piece's codes to their rows."""
-
-    labels: Any
-    pairs: np.ndarray  # of each label
-    rows: list[tuple[Merged, list[int], Stored]]  # of each merged part: starts of the pieces' places, row numbers
-
-    @property
-    def size(self) -> int:
-        return int(self.pairs.size)
-
-    def side(self, piece: int, codes: Stored) -> Side:
-        return Side(codes, tuple((m.places[s[piece] : s[piece + 1]], rows) for m, s, rows in self.rows))
-
-
-class TextColumn:
-    """Strings that stay in arrow's form until a slice of them is wanted."""
-
-    dtype = np.dtype(object)
-
-    def __init__(self, values: pa.Array) -> None:
-        self.values = values
-
-    def __getitem__(self, part: slice) -> np.ndarray:
-        return np.asarray(self.values[part].to_numpy(zero_copy_only=False))
-
-
-def _rank_labels(parsed: list[Parsed], side: str, kind: str, steps: Steps, scratch: Scratch, memory: Any) -> Ranked:
-    """Merge the pieces' dictionaries and number the labels in their order."""
-    scratch.make("labels")
-    dictionaries = [piece.dictionaries[side] for piece in parsed]
-    sizes = np.sum([np.diff(one.starts) for one in dictionaries], axis=0)
-    cuts = make_ranges(sizes, steps.rows)
-    ranges = [(int(first), int(stop)) for first, stop in itertools.pairwise(cuts)]
-    tasks = [
-        (scratch, f"labels/{side}-{k}", [one.parts(*parts) for one in dictionaries]) for k, parts in enumerate(ranges)
-    ]
-    merged: list[Merged] = steps.run("merge-labels", merge_labels, tasks)
-    _check_memory(merged, side, memory)
-    labels, order = _in_order([one.entries.read(scratch) for one in merged], kind)
-    rows = np.empty(order.size, np.uint32)
-    rows[order] = np.arange(order.size, dtype=np.uint32)
-    (stored,) = scratch.write(f"labels/{side}-rows", rows)
-    pairs = np.concatenate([scratch.read(one.entries.pairs) for one in merged])[order]
-    found, at = [], 0
-    for one, (first, stop) in zip(merged, ranges, strict=True):
-        size = one.entries.pairs.size
-        starts = np.cumsum([0, *(int(d.starts[stop] - d.starts[first]) for d in dictionaries)]).tolist()
-        found.append((one, starts, stored[at : at + size]))
-        at += size
-    return Ranked(labels, pairs, found)
-
-
-def _in_order(distinct: list[pa.Array], kind: str) -> tuple[Any, np.ndarray]:
-    """Labels in order, and the order."""
-    values = pa.concat_arrays(distinct)
-    distinct.clear()
-    numbers = values.to_numpy() if kind == INTEGER else None
-    if kind == CSV_TEXT:
-        numbers = parse_integers(*text_buffers(values))
-    if numbers is not None:
-        order = np.argsort(numbers)
-        return numbers[order], order
-    places = pc.array_sort_indices(values)
-    return TextColumn(values.take(places)), places.to_numpy()
-
-
-def _check_memory(merged: list[Merged], side: str, memory: Any) -> None:
-    budget = parse_memory(memory)
-    size = sum(one.entries.labels.size for one in merged)
-    data = sum(one.entries.data.size for one in merged if one.entries.data is not None)
-    needed = 3 * (8 * size + data)  # as found, in order, and the order
-    if budget is not None and needed > budget:
-        raise MemoryBudgetError(
-            f"a memory budget of {budget} bytes is too small for the labels: {size} {side} "
-            f"x 8 bytes + {data} bytes of text, three times = {needed} bytes"
-        )
 
 
 # Matrices -----------------------------------------------------------------------------------------------------------

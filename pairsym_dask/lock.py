@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import socket
 import threading
 import uuid
@@ -23,6 +24,7 @@ import psutil
 from .spec import StoreError
 from .storage import Storage
 
+_RECORD = re.compile(r"lock/\d{5,}\.json")
 BEAT_SECONDS = 10.0
 _held: set[str] = set()  # ids of the locks that this process holds
 STALE_SECONDS = 60.0  # a holder on another machine that has not beaten for so long is dead
@@ -53,7 +55,7 @@ class Holder:
 
 def holder(storage: Storage) -> Holder | None:
     """The newest lock of a store and whether its holder lives; None when nobody holds it."""
-    records = [key for key in storage.listing("lock") if key.endswith(".json")]
+    records = [key for key in storage.listing("lock") if _RECORD.fullmatch(key)]
     if not records:
         return None
     key = max(records)
@@ -111,21 +113,9 @@ class Lock:
 
     def __enter__(self) -> Lock:
         _held.add(self._id)  # before the record is there to be judged by other threads
-        while True:
-            held = holder(self.storage)
-            if held is not None and held.alive:
-                _held.discard(self._id)
-                raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
-            number = 1 if held is None else int(held.key[5:-5]) + 1
-            key = f"lock/{number:05d}.json"
-            if self.storage.put_if_absent(key, self._record()):
-                break
-        self.key = key
-        # A listing taken while another one took over may have shown neither lock: look again.
         try:
-            if any(other.endswith(".json") and other > key for other in self.storage.listing("lock")):
-                self._remove()
-                return self.__enter__()
+            while not self._take():
+                pass
             self._sweep_out()
         except BaseException:
             _held.discard(self._id)
@@ -133,6 +123,21 @@ class Lock:
         self._thread = threading.Thread(target=self._beat, daemon=True, name="pairsym-heartbeat")
         self._thread.start()
         return self
+
+    def _take(self) -> bool:
+        """Try to become the holder; an error when another one is."""
+        held = holder(self.storage)
+        if held is not None and held.alive:
+            raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
+        number = 1 if held is None else int(held.key[5:-5]) + 1
+        self.key = f"lock/{number:05d}.json"
+        if not self.storage.put_if_absent(self.key, self._record()):
+            return False
+        # A listing taken while another one took over may have shown neither lock: look again.
+        if any(key.endswith(".json") and key > self.key for key in self.storage.listing("lock")):
+            self.storage.remove(self.key)
+            return False
+        return True
 
     def _record(self) -> bytes:
         process = psutil.Process()

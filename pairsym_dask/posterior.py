@@ -129,7 +129,7 @@ class ModelStore:
         """Make the folder, or accept a model store that is there; refuse anything else."""
         if self.is_model():
             return
-        if os.path.isfile(self.url) or self.storage.keys():
+        if (os.path.isfile(self.url) or self.storage.keys()) and not self.is_model():  # another one may have made it
             raise StoreError(f"{self.url} exists already and is not a sound model store; give another path")
         self.storage.write("zarr.json", group_metadata({"format": FORMAT, "version": VERSION}))
         self.storage.sync()

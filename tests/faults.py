@@ -26,10 +26,12 @@ from pairsym_dask.storage import Disk, digest
 SETTINGS = Settings(factors=2)
 
 
-def write_counts(dense: Any, path: Any, labels: dict[str, Any] | None = None, **options: Any) -> Counts:
+def write_counts(
+    dense: Any, path: Any, labels: dict[str, Any] | None = None, storage_options: dict[str, Any] | None = None
+) -> Counts:
     """A counts store of a small matrix."""
     matrix = scipy.sparse.csr_matrix(dense)
-    storage = begin(path, **options)
+    storage = begin(path, storage_options)
     layout = Layout(*matrix.shape, int(matrix.nnz), "uint16")
     entries: list[Any] = []
     pairs: dict[str, list[int]] = {}
@@ -112,7 +114,12 @@ class FaultyDisk(Disk):
             descriptor, data = arguments
             os.write(descriptor, data[: len(data) // 2])
             self.kill()
-        result = call(*arguments)
+        try:
+            result = call(*arguments)
+        except OSError:
+            if self.fault in ("after", "torn"):
+                self.kill()
+            raise
         if self.fault == "lost":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self.fault in ("after", "torn"):

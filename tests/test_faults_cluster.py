@@ -345,3 +345,15 @@ def test_a_second_driver_is_refused_on_a_cluster_too(counts: Counts, client: Cli
             cluster_fit(counts, path, client, 3)
 
     cluster_fit(counts, path, client, 1, callback=meanwhile)
+
+
+def test_a_task_that_kills_its_workers_is_told() -> None:
+    import dask
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        local_cluster(1) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(SchedulerError, match="1 dask workers died one after another on the same task"),
+    ):
+        Executor(client).run({"deadly": (os._exit, 1)}, ["deadly"])

@@ -1,0 +1,123 @@
+"""The command line as people type it: real processes, real terminals' absence, one-sentence errors."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import pairsym_dask as ps
+
+
+def run(*words, **options):
+    command = [sys.executable, "-m", "pairsym_dask.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A CSV on its way to recommendations, each step a process."""
+    place = tmp_path_factory.mktemp("cli")
+    rows = [f"user{k % 23},item{(k * k + k // 23) % 41},{1 + k % 3}" for k in range(300)]
+    (place / "plays.csv").write_text("\n".join(["user,item,count", *rows]) + "\n")
+    for words in (
+        ("ingest", "plays.csv", "plays.zarr", "--count", "count"),
+        ("fit", "plays.zarr", "model.zarr", "--factors", 3, "--sweeps", 4, "--threads", 2, "--memory", "1GiB"),
+    ):
+        done = run(*words, cwd=place)
+        assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_from_csv_to_recommendations(folder):
+    done = run("recommend", "model.zarr", "user1", "user2", "-n", 2, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:6] == ["user", "item", "rank", "probability", "sigma", "sd"]
+    assert len(done.stdout.strip().splitlines()) == 5
+    done = run("recommend", "model.zarr", "user1", "--output", "one.csv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(folder / "one.csv")["user"].unique().tolist() == ["user1"]
+    done = run("recommend", "model.zarr", "--all", "--output", "top.parquet", "-n", 1, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_parquet(folder / "top.parquet")) == 23
+
+
+def test_fit_logs_a_line_a_sweep_without_a_terminal(folder):
+    done = run("fit", "plays.zarr", "again.zarr", "--factors", 3, "--sweeps", 3, cwd=folder)
+    lines = done.stderr.strip().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["sweep 0/3", "sweep 1/3", "sweep 2/3", "sweep 3/3"]
+    assert "bound" in lines[1]
+    assert "left" in lines[1]
+    assert ps.load(folder / "again.zarr").history["sweep"].iloc[-1] == 3
+
+
+def test_info_of_both_stores(folder):
+    counts, model = (run("info", name, cwd=folder).stdout for name in ("plays.zarr", "model.zarr"))
+    assert "23 users x" in counts
+    assert "labels: users strings" in counts
+    assert "sweep 4, bound" in model
+    assert "factors=3" in model
+    assert "longer side" in model
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("ingest", "nothing.csv", "x.zarr"), "nothing.csv"),
+        (("ingest", "plays.csv", "x.zarr", "--user", "usr"), "usr"),
+        (("ingest", "plays.csv", "plays.zarr", "--count", "count"), "exists already"),
+        (("fit", "nothing.zarr", "m.zarr"), "nothing.zarr"),
+        (("fit", "plays.zarr", "m.zarr", "--factors", 0), "factors must be at least 1"),
+        (("fit", "plays.zarr", "m.zarr", "--memory", "1KiB"), "too small"),
+        (("fit", "plays.zarr", "model.zarr", "--factors", 9), "other settings"),
+        (("recommend", "model.zarr", "nobody"), "unknown user label: nobody"),
+        (("recommend", "model.zarr"), "name at least one user"),
+        (("info", "."), "neither a counts store nor a model store"),
+        (("simulate", "s.zarr", "--preset", "spotify"), "xbox-movies"),
+    ],
+)
+def test_errors_are_one_sentence_and_exit_code_2(folder, words, message):
+    done = run(*words, cwd=folder)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr
+    assert not (folder / "x.zarr").exists()
+    assert not (folder / "m.zarr").exists()
+
+
+def test_a_scheduler_that_does_not_answer_is_an_error(folder):
+    with socket.socket() as taken:  # a port that accepts and then says nothing
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        done = run("fit", "plays.zarr", "m.zarr", "--scheduler", address, cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.strip().startswith(f"pairsym: the dask scheduler at {address} does not answer")
+
+
+def test_a_scheduler_by_address_gives_the_same_bits(folder):
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
+        words = ("fit", "plays.zarr", "cluster.zarr", "--factors", 3, "--sweeps", 4)
+        done = run(*words, "--scheduler", cluster.scheduler_address, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    one, two = ps.load(folder / "model.zarr"), ps.load(folder / "cluster.zarr")
+    assert one.history["elbo"].tolist() == two.history["elbo"].tolist()
+
+
+def test_help_needs_no_heavy_imports():
+    code = "import sys, pairsym_dask.cli; print([m for m in ('numba', 'dask', 'pandas', 'zarr') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_demo_shows_what_it_promises(tmp_path):
+    done = run("demo", "--sweeps", 4, "--keep", tmp_path / "demo")
+    assert done.returncode == 0, done.stderr
+    for words in ("140,031 pairs", "bound", "popularity", "this model", "r-cran-ggplot2"):
+        assert words in done.stdout
+    assert ps.load(tmp_path / "demo" / "model.zarr").history["elbo"].is_monotonic_increasing
