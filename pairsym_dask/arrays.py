@@ -100,7 +100,7 @@ class ArraySpec:
             raw = VLenUTF8().encode(np.asarray(block, object))
         else:
             raw = np.ascontiguousarray(block, np.dtype(self.dtype).newbyteorder("<")).reshape(-1).view(np.uint8).data
-        return Zstd(level=1).encode(raw) if self.compressed else raw
+        return bytes(Zstd(level=1).encode(raw)) if self.compressed else raw
 
     def decode(self, data: bytes, index: tuple[int, ...]) -> np.ndarray:
         """The part of a chunk that lies inside the array."""
@@ -108,7 +108,7 @@ class ArraySpec:
             raise ValueError("a chunk that declares another size than its array")
         raw = Zstd().decode(data) if self.compressed else data
         if self.dtype == STRING:
-            block = VLenUTF8().decode(raw).reshape(self.chunks)
+            block: np.ndarray = VLenUTF8().decode(raw).reshape(self.chunks)
         else:
             block = np.frombuffer(raw, np.dtype(self.dtype).newbyteorder("<")).reshape(self.chunks)
         extent = self.extent(index)
@@ -260,7 +260,7 @@ def seal(record: dict[str, Any]) -> bytes:
 def unseal(data: bytes, where: str) -> dict[str, Any]:
     """A record written by `seal`, checked."""
     try:
-        record = json.loads(data)
+        record: dict[str, Any] = json.loads(data)
         body = {key: value for key, value in record.items() if key != "digest"}
         sound = record["digest"] == digest(_canonical(body))
     except (ValueError, KeyError, AttributeError, TypeError):

@@ -170,7 +170,7 @@ class Executor:
         """
         from distributed import KilledWorker
         from distributed.client import ClosedClientError, FutureCancelledError
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
 
         answer: dict[str, Any] = {}
         done = threading.Event()

@@ -78,7 +78,7 @@ def _runs(pid: int, started: float) -> bool:
     """Whether this very process runs; its number alone may have been given to another one since."""
     try:
         process = psutil.Process(pid)
-        return abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        return bool(abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

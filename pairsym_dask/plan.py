@@ -20,6 +20,7 @@ from .spec import SIDES, InputError, MemoryBudgetError, Settings, other
 
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
 MIB = 2**20
+MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Plan:
 
     def peak_bytes(self, tasks: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""
-        return self.shared_bytes() + self.waiting_bytes() + tasks * self.task_bytes()
+        return MACHINERY + self.shared_bytes() + self.waiting_bytes() + tasks * self.task_bytes()
 
 
 @dataclass(frozen=True)
@@ -156,12 +157,13 @@ def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
     budget = parse_memory(memory)
     if budget is None:
         budget = int(0.7 * psutil.virtual_memory().available)
-    fixed = plan.shared_bytes() + plan.waiting_bytes()
+    fixed = plan.peak_bytes(0)
     fit = (budget - fixed) // plan.task_bytes()
     if fit < 1:
         raise MemoryBudgetError(
             f"a memory budget of {_mib(budget)} is too small: one task needs {_mib(plan.task_bytes())}, beside "
-            f"{_mib(plan.shared_bytes())} for the shared table and {_mib(plan.waiting_bytes())} for partial sums; "
+            f"{_mib(plan.shared_bytes())} for the shared table, {_mib(plan.waiting_bytes())} for partial sums and "
+            f"{_mib(MACHINERY)} for compiled code; "
             f"give at least {_mib(plan.peak_bytes(1))}"
         )
     tasks = int(min(tasks, fit))

@@ -218,7 +218,8 @@ class ModelStore:
             free = self.storage.free() or 0
             raise StoreError(
                 f"the disk of {self.url} has {free / 2**20:,.1f} MiB free and a sweep needs "
-                f"{(needed + SPARE) / 2**20:,.1f} MiB; free some space and run the fit again, it goes on where it stopped"
+                f"{(needed + SPARE) / 2**20:,.1f} MiB; free some space and run the fit again: "
+                "it goes on where it stopped"
             )
 
     def _lacks(self, needed: int) -> bool:

@@ -339,7 +339,9 @@ def has_quotes(part: CsvPart) -> bool:
     assert part.stop is not None
     with _opened(part.name, part.options) as file:
         file.seek(part.start)
-        return b'"' in file.read(part.stop - part.start)
+        data = file.read(part.stop - part.start)
+    header = data.find(b"\n") + 1 if part.start == 0 else 0  # many programs put the names alone into quotes
+    return data.find(b'"', header) >= 0
 
 
 def frame_parts(frame: Any, name: str, columns: Columns, rows: int) -> tuple[list[Part], list[Any]]:

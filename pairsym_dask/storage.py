@@ -545,7 +545,7 @@ class RemoteStorage(Storage):
 
 
 def _remote_entry(information: dict[str, Any]) -> Entry:
-    changed = information.get("LastModified") or information.get("mtime") or information.get("created")
+    changed: Any = information.get("LastModified") or information.get("mtime") or information.get("created")
     seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
     return Entry(int(information["size"]), seconds)
 
@@ -556,7 +556,9 @@ _SECRET = re.compile("key|secret|token|password|passwd|credential|account|sas|co
 def _secrets(options: Any, wanted: bool = False) -> list[str]:
     """Values of options whose name says that they are credentials, also nested ones."""
     if isinstance(options, dict):
-        return [s for name, value in options.items() for s in _secrets(value, wanted or bool(_SECRET.search(str(name))))]
+        return [
+            s for name, value in options.items() for s in _secrets(value, wanted or bool(_SECRET.search(str(name))))
+        ]
     if isinstance(options, (list, tuple)):
         return [s for value in options for s in _secrets(value, wanted)]
     return [str(options)] if wanted and isinstance(options, (str, bytes)) and len(options) > 2 else []

@@ -30,9 +30,12 @@ class Pass:
     def problem(self) -> str | None:
         """Why this process cannot take part, None when it can."""
         here = versions()
-        other = [f"{name} {here.get(name)} (the driver has {v})" for name, v in self.versions.items() if here.get(name) != v]
+        other = [
+            f"{name} {here.get(name)} (the driver has {v})" for name, v in self.versions.items() if here.get(name) != v
+        ]
         if other:
-            return f"the dask worker on {socket.gethostname()} has {', '.join(other)}; install the same versions everywhere"
+            found = ", ".join(other)
+            return f"the dask worker on {socket.gethostname()} has {found}; install the same versions everywhere"
         for storage, token in self.tokens:
             if not storage.exists(token):
                 return (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,7 +103,12 @@ class FaultyDisk(Disk):
         self.count += 1
         self.names.append(name)
         hit = self.count == self.at
-        full = self.fault == "ENOSPC" and self.at and self.count >= self.at and name in ("mkdir", "create", "write", "link")
+        full = (
+            self.fault == "ENOSPC"
+            and self.at
+            and self.count >= self.at
+            and name in ("mkdir", "create", "write", "link")
+        )
         if full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if not hit:
@@ -178,6 +185,17 @@ def operations(work: Callable[[], Any]) -> list[str]:
     os.close(write)
     with open(read) as file:
         return file.read().split(",")
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    path = Path(tempfile.mkdtemp(dir=base, prefix="pairsym-faults-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
 
 
 def files_of(path: Any) -> list[Path]:

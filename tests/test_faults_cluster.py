@@ -31,7 +31,9 @@ from pairsym_dask.verify import verify
 SWEEPS = 3
 TESTS = Path(__file__).parent
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:distributed", "ignore::ResourceWarning", "ignore::RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:distributed", "ignore::ResourceWarning", "ignore::RuntimeWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,9 @@ def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 
 def local_cluster(n_workers: int = 2, threads: int = 1) -> LocalCluster:
-    return LocalCluster(n_workers=n_workers, threads_per_worker=threads, dashboard_address=None, memory_limit=0, silence_logs=50)
+    return LocalCluster(
+        n_workers=n_workers, threads_per_worker=threads, dashboard_address=None, memory_limit=0, silence_logs=50
+    )
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +127,13 @@ def test_long_worker_kills(counts: Counts, reference: list[str], tmp_path: Path)
         found = all_bits(path)
         assert found == reference[: len(found)]
         assert verify(path).sound
-    print(f"\nworker kills: {sum(killed)} over {len(killed)} runs without help, {errors} runs told and resumed; 0 bits differ")
+    print(f"\nworker kills: {sum(killed)} over {len(killed)} runs without help, {errors} runs told and resumed")
     assert sum(killed) >= 100
 
 
-def test_a_cluster_without_workers_is_told_in_time(counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_workers_is_told_in_time(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(execute, "LOST_SECONDS", 2.0)
     path = tmp_path / "model.zarr"
     with local_cluster() as cluster, Client(cluster, set_as_default=False) as client:
@@ -172,15 +178,21 @@ def test_worker_threads_and_schedulers_give_one_digest(
 # Versions and stores
 
 
-def test_workers_of_other_versions_are_refused(counts: Counts, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_other_versions_are_refused(
+    counts: Counts, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(execute, "versions", lambda: workers.versions() | {"numba": "0.1"})
-    with pytest.raises(SchedulerError, match=r"has numba .* \(the driver has 0.1\); install the same versions everywhere"):
+    with pytest.raises(
+        SchedulerError, match=r"has numba .* \(the driver has 0.1\); install the same versions everywhere"
+    ):
         cluster_fit(counts, tmp_path / "model.zarr", client)
 
 
 def test_workers_that_do_not_see_a_store_are_refused(counts: Counts, client: Client, tmp_path: Path) -> None:
     elsewhere = LocalStorage(str(tmp_path / "only-here.zarr"))
-    with pytest.raises(SchedulerError, match="does not see .*only-here.zarr; put the stores where all workers find them"):
+    with pytest.raises(
+        SchedulerError, match=r"does not see .*only-here.zarr; put the stores where all workers find them"
+    ):
         Executor(client).check_workers([(counts.storage, RECORD), (elsewhere, "lock/00001.json")])
 
 
@@ -194,7 +206,7 @@ def test_a_late_worker_is_checked_with_its_first_task(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "CONNECT_SECONDS", 1)
-    with pytest.raises(SchedulerError, match="the dask scheduler at tcp://127.0.0.1:9 does not answer"):
+    with pytest.raises(SchedulerError, match=r"the dask scheduler at tcp://127\.0\.0\.1:9 does not answer"):
         connect("tcp://127.0.0.1:9")
 
 
@@ -209,7 +221,8 @@ class OutsideCluster:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TESTS.parent}
         environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
         self.scheduler = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", self.file],
+            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
+             "--scheduler-file", self.file],
             env=environment, **quiet,
         )  # fmt: skip
         while not self.file.exists():
@@ -217,7 +230,8 @@ class OutsideCluster:
             time.sleep(0.05)
         self.workers = [
             subprocess.Popen(
-                [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", self.file, "--no-nanny", "--nthreads", "1", "--no-dashboard", "--memory-limit", "0", "--death-timeout", "20"],
+                [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", self.file, "--no-nanny",
+                 "--nthreads", "1", "--no-dashboard", "--memory-limit", "0", "--death-timeout", "20"],
                 env=environment, **quiet,
             )
             for _ in range(2)
@@ -234,8 +248,8 @@ class OutsideCluster:
 
 DRIVER = textwrap.dedent(
     """
-    import sys, warnings
-    import distributed, pairsym_dask.execute
+    import sys
+    import distributed
     from faults import SETTINGS
     from pairsym_dask.counts import open_counts
     from pairsym_dask.fit import fit
@@ -246,7 +260,8 @@ DRIVER = textwrap.dedent(
     client = distributed.Client(scheduler_file=sys.argv[1], set_as_default=False)
     print("ready", flush=True)
     try:
-        fit(open_counts(sys.argv[2]), SETTINGS, ModelStore(sys.argv[3]), sweeps=12, client=client, callback=report, keep=1)
+        store = ModelStore(sys.argv[3])
+        fit(open_counts(sys.argv[2]), SETTINGS, store, sweeps=12, client=client, callback=report, keep=1)
     except SchedulerError as error:
         print(f"told: {error}", flush=True)
         import os
@@ -291,7 +306,9 @@ def kill_scheduler(counts: Counts, reference: list[str], folder: Path, seed: int
     return seconds
 
 
-def test_a_killed_scheduler_is_told_in_time_and_the_fit_resumes(counts: Counts, reference: list[str], tmp_path: Path) -> None:
+def test_a_killed_scheduler_is_told_in_time_and_the_fit_resumes(
+    counts: Counts, reference: list[str], tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     assert kill_scheduler(counts, reference, folder, 0) < 30

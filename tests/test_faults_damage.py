@@ -69,15 +69,23 @@ def scramble(path: Path, rng: random.Random, siblings: list[Path]) -> None:
     path.write_bytes(data)
 
 
-DAMAGES: list[Callable[[Path, random.Random, list[Path]], None]] = [flip, truncate, empty, delete, swap, stale, scramble]
+DAMAGES: list[Callable[[Path, random.Random, list[Path]], None]] = [
+    flip,
+    truncate,
+    empty,
+    delete,
+    swap,
+    stale,
+    scramble,
+]
 
 
 def kind_of(path: Path, root: Path) -> str:
     """What a file is for: its place, without sweep, attempt and block."""
     parts = path.relative_to(root).parts
-    return "/".join("generation" if p.startswith("generation-") else p.split(".")[0] if p[:1] == "c" else p for p in parts[:-1]) + (
-        "/" + ("chunk" if parts[-1].startswith("c.") else "commit" if parts[-2:-1] == ("commits",) else parts[-1])
-    )
+    return "/".join(
+        "generation" if p.startswith("generation-") else p.split(".")[0] if p[:1] == "c" else p for p in parts[:-1]
+    ) + ("/" + ("chunk" if parts[-1].startswith("c.") else "commit" if parts[-2:-1] == ("commits",) else parts[-1]))
 
 
 def damage_once(sound: Path, work: Path, rng: random.Random, kinds: dict[str, list[Path]], newest_receipt: Path) -> str:
@@ -132,7 +140,8 @@ def test_every_damage_is_found(name: str, stores: Path, tmp_path: Path) -> None:
 def test_long_damages(stores: Path, tmp_path: Path) -> None:
     for name in ("counts.zarr", "model.zarr"):
         found = damages(stores, tmp_path, name, 6000, 1)
-        print(f"\n{name}: {sum(found.values())} damages over {len(found)} kinds of files, all found, least of a kind {min(found.values())}")
+        least = min(found.values())
+        print(f"\n{name}: {sum(found.values())} damages, {len(found)} kinds of files, at least {least} each, all found")
     alarms = sum(not verify(stores / name).sound for name in ("counts.zarr", "model.zarr") for _ in range(200))
     print(f"false alarms on sound stores: {alarms} of 400")
     assert not alarms
@@ -222,5 +231,3 @@ def test_a_store_without_a_sound_sweep_is_refused(stores: Path, tmp_path: Path) 
         path.unlink()
     with pytest.raises(StoreError, match="no sound sweep any more; start again with another path"):
         run_fit(counts, store, 5, discard_damaged=True)
-
-

@@ -241,7 +241,7 @@ def test_the_last_two_sweeps_and_the_kept_ones_stay(counts: Counts, tmp_path: Pa
     assert sorted(int(p.name[11:16]) for p in path.glob("generation-*")) == [2, 5, 6, 7]
     for sweep in (2, 5, 6, 7):
         assert ps.load(path, counts=counts, sweep=sweep).history["sweep"].iloc[-1] == sweep
-    with pytest.raises(StoreError, match="sweep 4 of .* has been removed; fit with keep="):
+    with pytest.raises(StoreError, match=r"sweep 4 of .* has been removed; fit with keep="):
         ps.load(path, sweep=4)
     with pytest.raises(StoreError, match="has sweeps 0 to 7, not 8"):
         ps.load(path, sweep=8)
@@ -310,7 +310,9 @@ def test_a_block_that_is_not_finite_stops_the_fit_and_names_the_label(
         arguments[-4][3, 1] = np.nan  # the mean of the fourth row of the block
 
     monkeypatch.setattr(tasks.kernels, "update_rows", spoil)
-    with pytest.raises(NumericError, match=r"the update of user (np.int64\()?3\)? \(block 0 of the users\) is not finite"):
+    with pytest.raises(
+        NumericError, match=r"the update of user (np.int64\()?3\)? \(block 0 of the users\) is not finite"
+    ):
         run_fit(counts, path, 2)
     monkeypatch.undo()
     assert all_bits(path) == before
@@ -422,7 +424,18 @@ def test_a_chunk_that_would_grow_beyond_its_array_is_refused(tmp_path: Path) -> 
 
 
 def test_labels_may_be_any_text(tmp_path: Path) -> None:
-    odd = ["../../etc/passwd", "a/b", "C:\\x", "nul\0l", "new\nline", "\u202eright", "'; drop table", "🎬", " ", "%2e%2e"]
+    odd = [
+        "../../etc/passwd",
+        "a/b",
+        "C:\\x",
+        "nul\0l",
+        "new\nline",
+        "\u202eright",
+        "'; drop table",
+        "🎬",
+        " ",
+        "%2e%2e",
+    ]
     labels = {"users": np.array(sorted(odd), object), "items": np.arange(3)}
     counts = write_counts(np.ones((len(odd), 3), np.uint16), tmp_path / "c.zarr", labels)
     run_fit(counts, tmp_path / "model.zarr", 1)
