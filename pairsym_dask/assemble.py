@@ -352,7 +352,10 @@ def write_store(
     cut = layout.cuts[short]
 
     scratch.make("turned")
-    offsets = np.concatenate([[0], *(scratch.read(run.lengths) for run in runs)]).cumsum(dtype=np.int64)
+    offsets = np.zeros(max(shape) + 1, np.int64)  # of the long side's rows
+    for run in runs:
+        offsets[run.first + 1 : run.first + run.rows + 1] = scratch.read(run.lengths)
+    np.cumsum(offsets, out=offsets)
     batches = cut_batches(layout, long, offsets, steps.rows)
     tasks: list[Any] = [
         (scratch, f"turned/{k}", layout, long, blocks, list(_stretches(layout, long, blocks, runs, offsets)))

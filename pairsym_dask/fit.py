@@ -165,6 +165,7 @@ class _Fit:
                 _warn_of_fall(commits, self.settings)
                 if callback is not None and commits[-1].sweep:
                     callback(commits[-1].sweep, bound, seconds)
+            store.storage.settle()
         except BaseException:
             self._abandon()
             raise

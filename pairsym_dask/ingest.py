@@ -36,7 +36,7 @@ from .sources import (
     frame_parts,
     has_quotes,
 )
-from .spec import SIDES, InputError
+from .spec import SIDES, InputError, MemoryBudgetError
 from .storage import LocalStorage, Storage, open_storage, without_credentials
 from .vocabulary import Dictionary, encode_labels, rank_labels
 
@@ -66,42 +66,46 @@ def ingest(
     """
     options = dict(storage_options or {})
     steps = Steps(client, threads, memory, progress)
-    if _is_matrix(source):
-        with _writing(path, options) as storage:
-            return _ingest_matrix(source, steps, steps.scratch(storage))
     columns = Columns(user, item, count)
     if len(set(columns.names)) < len(columns.names):
         raise InputError(f"user, item and count must be different columns, not {', '.join(map(repr, columns.names))}")
-    parts, there, name = _find_parts(source, columns, steps, options)
-    if count is None and "count" in there and "count" not in columns.names:
-        warnings.warn(
-            f'the column "count" of {name} is not used: each row is one pair; give count="count" to use it',
-            UserWarning,
-            stacklevel=2,
-        )
     with _writing(path, options) as storage:
         scratch = steps.scratch(storage)
+        if _is_matrix(source):
+            return _ingest_matrix(source, steps, scratch)
+        parts, there, name = _find_parts(source, columns, steps, options)
+        if count is None and "count" in there and "count" not in columns.names:
+            warnings.warn(
+                f'the column "count" of {name} is not used: each row is one pair; give count="count" to use it',
+                UserWarning,
+                stacklevel=2,
+            )
         parsed = _parse(parts, columns, steps, scratch)
         if not parsed:
             raise InputError(f"no pairs in {name}")
-        kinds = {side: _one_kind(parsed, side, columns) for side in SIDES}
-        ranked = {
-            side: rank_labels([piece.dictionaries[side] for piece in parsed], side, kinds[side], steps, scratch, memory)
-            for side in SIDES
-        }
-        shape = ranked["users"].size, ranked["items"].size
-        pieces = [
-            Piece({side: ranked[side].side(k, piece.codes[side]) for side in SIDES}, piece.counts)
-            for k, piece in enumerate(parsed)
-        ]
-        exact = all(piece.whole for piece in parsed) and sum(piece.total for piece in parsed) < WHOLE_LIMIT
-        long = long_side(*shape)
-        runs = group_pieces(steps, scratch, long, pieces, ranked[long].pairs, exact)
-        scratch.remove("parse")
-        scratch.remove("labels")
-        labels = {side: ranked[side].labels for side in SIDES}
-        del ranked, pieces, parsed
-        return write_store(steps, scratch, shape, runs, labels, name)
+        return _ingest_parsed(parsed, columns, steps, scratch, memory, name)
+
+
+def _ingest_parsed(
+    parsed: list[Parsed], columns: Columns, steps: Steps, scratch: Scratch, memory: Any, name: str
+) -> Counts:
+    ranked = {}
+    for side in SIDES:
+        kind = _one_kind(parsed, side, columns)
+        ranked[side] = rank_labels([piece.dictionaries[side] for piece in parsed], side, kind, steps, scratch, memory)
+    shape = ranked["users"].size, ranked["items"].size
+    pieces = [
+        Piece({side: ranked[side].side(k, piece.codes[side]) for side in SIDES}, piece.counts)
+        for k, piece in enumerate(parsed)
+    ]
+    exact = all(piece.whole for piece in parsed) and sum(piece.total for piece in parsed) < WHOLE_LIMIT
+    long = long_side(*shape)
+    runs = group_pieces(steps, scratch, long, pieces, ranked[long].pairs, exact)
+    scratch.remove("parse")
+    scratch.remove("labels")
+    labels = {side: ranked[side].labels for side in SIDES}
+    del ranked, pieces
+    return write_store(steps, scratch, shape, runs, labels, name)
 
 
 @contextlib.contextmanager
@@ -112,7 +116,7 @@ def _writing(path: Any, options: dict[str, Any]) -> Iterator[Storage]:
     begin(storage)
     try:
         yield storage
-    except InputError:
+    except (InputError, MemoryBudgetError):
         for folder in storage.folders():
             storage.remove(folder)
         storage.remove(MARK)

@@ -145,8 +145,9 @@ class PairedSymbols:
         if self._counts is None:
             remembered = self._fitted.record["counts"]
             where = absolute_path(remembered["path"], self.path)
+            options = getattr(self._fitted.storage, "storage_options", None) if "://" in where else None
             try:
-                self._counts = open_counts(where)
+                self._counts = open_counts(where, options)
             except StoreError as error:
                 raise StoreError(
                     f"the counts store of {self.path} is needed but cannot be opened ({error}); "

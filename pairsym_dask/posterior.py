@@ -285,7 +285,7 @@ class ModelStore:
             self.storage.remove(folder)
         elif folder in self.storage.folders():
             self.storage.move(folder, _REMOVED + folder)
-            self.storage.remove(_REMOVED + folder)
+            self.storage.remove_soon(_REMOVED + folder)
 
     # Damage
 

@@ -341,7 +341,7 @@ def has_quotes(part: CsvPart) -> bool:
         file.seek(part.start)
         data = file.read(part.stop - part.start)
     header = data.find(b"\n") + 1 if part.start == 0 else 0  # many programs put the names alone into quotes
-    return data.find(b'"', header) >= 0
+    return b'"' in data[header:]
 
 
 def frame_parts(frame: Any, name: str, columns: Columns, rows: int) -> tuple[list[Part], list[Any]]:

@@ -63,7 +63,7 @@ class Storage:
         self.write(key, data)
 
     def settle(self) -> None:
-        """Wait until all that this process wrote is durable, or raise the error that was met."""
+        """Wait until all that this process began is done and durable, or raise the error that was met."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Put bytes under a key, durably with its name, if nothing is there; True for the one caller who did.
@@ -95,6 +95,10 @@ class Storage:
     def remove(self, prefix: str) -> None:
         """Delete a key, or a folder with all that is in it; nothing happens if it is not there."""
         raise NotImplementedError
+
+    def remove_soon(self, prefix: str) -> None:
+        """Delete like `remove`, finished by the next `settle`."""
+        self.remove(prefix)
 
     def move(self, prefix: str, target: str) -> None:
         """Rename a key or a folder within the store."""
@@ -169,8 +173,8 @@ class Disk:
 disk = Disk()
 
 
-class _Fsyncs:
-    """fsyncs under way in the background of this process."""
+class _Background:
+    """fsyncs and deletions under way in the background of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -180,7 +184,7 @@ class _Fsyncs:
     def add(self, root: str, work: Callable[[], None]) -> None:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(FSYNC_THREADS, "pairsym-fsync")
+                self._pool = ThreadPoolExecutor(FSYNC_THREADS, "pairsym-disk")
             self._waiting.setdefault(root, []).append(self._pool.submit(work))
 
     def wait(self, root: str) -> None:
@@ -191,8 +195,8 @@ class _Fsyncs:
             raise errors[0]
 
 
-_fsyncs = _Fsyncs()
-os.register_at_fork(after_in_child=_fsyncs.__init__)  # type: ignore[misc]  # threads do not survive a fork
+_background = _Background()
+os.register_at_fork(after_in_child=_background.__init__)  # type: ignore[misc]  # threads do not survive a fork
 
 
 class LocalStorage(Storage):
@@ -280,12 +284,12 @@ class LocalStorage(Storage):
                     os.close(descriptor)
 
         if BACKGROUND:
-            _fsyncs.add(self.url, flush)
+            _background.add(self.url, flush)
         else:
             flush()
 
     def settle(self) -> None:
-        _fsyncs.wait(self.url)
+        _background.wait(self.url)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
@@ -356,6 +360,12 @@ class LocalStorage(Storage):
         with self._words("remove", path):
             self._remove(path)
 
+    def remove_soon(self, prefix: str) -> None:
+        if BACKGROUND:
+            _background.add(self.url, lambda: self.remove(prefix))
+        else:
+            self.remove(prefix)
+
     def _remove(self, path: Path) -> None:
         try:
             if path.is_dir() and not path.is_symlink():
@@ -383,7 +393,7 @@ class LocalStorage(Storage):
                 folders.append(base)
             if BACKGROUND:
                 for folder in folders:
-                    _fsyncs.add(self.url, lambda folder=folder: disk.fsync_folder(folder))  # type: ignore[misc]
+                    _background.add(self.url, lambda folder=folder: disk.fsync_folder(folder))  # type: ignore[misc]
                 self.settle()
             else:
                 for folder in folders:

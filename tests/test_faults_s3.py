@@ -122,7 +122,7 @@ def test_a_fit_on_s3_has_the_same_bits_and_keeps_the_same_sweeps(
     assert len([n for n in open_storage(url, options).folders() if n.startswith("generation-")]) == 2
     assert open_storage(url, options).keys("lock") == []
     assert verify("s3://bucket/counts.zarr", options).sound
-    model = ps.load(url, storage_options=options, counts=counts)
+    model = ps.load(url, storage_options=options)  # finds its counts store by itself
     assert len(model.recommend([0, 1], n=3)) > 0
 
 
