@@ -165,7 +165,7 @@ def test_result_does_not_depend_on_the_scheduler(fitted):
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         pd.testing.assert_frame_equal(ps.evaluate(model, held_out).per_user, expected)

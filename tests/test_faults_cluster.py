@@ -50,7 +50,7 @@ def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 def local_cluster(n_workers: int = 2, threads: int = 1) -> LocalCluster:
     return LocalCluster(
-        n_workers=n_workers, threads_per_worker=threads, dashboard_address=None, memory_limit=0, silence_logs=50
+        n_workers=n_workers, threads_per_worker=threads, dashboard_address=":0", memory_limit=0, silence_logs=50
     )
 
 

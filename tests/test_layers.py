@@ -17,7 +17,7 @@ ROOMS = [
     ["tasks"],
     ["fit"],
     [
-        "ingest", "sources", "simulate", "assemble", "splits", "evaluate", "ranks", "tune", "batch", "predict",
+        "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune", "batch", "predict",
         "baselines",
     ],
     ["model", "verify"],

@@ -87,7 +87,7 @@ def test_split_is_the_same_whatever_runs_it(tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         same, again = ps.leave_one_out(counts, tmp_path / "d.zarr", random_state=3, client=client)
