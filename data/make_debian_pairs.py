@@ -72,7 +72,7 @@ def version_key(version):
 
     def key(part):
         pieces = re.findall(r"(\D*)(\d*)", part)
-        return tuple((tuple(map(rank, text)) + (0,), int(digits or 0)) for text, digits in pieces)
+        return tuple(((*map(rank, text), 0), int(digits or 0)) for text, digits in pieces)
 
     epoch, rest = version.split(":", 1) if ":" in version else ("0", version)
     upstream, revision = rest.rsplit("-", 1) if "-" in rest else (rest, "0")

@@ -1,7 +1,7 @@
 """The negative background of a side: a few hundred numbers that stand for all unobserved pairs.
 
 For the side with weights t and table rows z = [m, 1, b], v = [v, w] a background holds B = sum t z z^T and
-d = sum t v, as float64, in the packed layout of `kernels`. In the paper's letters P_minus = B[:K,:K] + diag(d),
+d = sum t v, as float64, in the layout of `packing`. In the paper's letters P_minus = B[:K,:K] + diag(d),
 m-double-dagger = B[:K,K], m-dagger = B[:K,K+1], nu = B[K,K+1], kappa = B[K+1,K+1] + sum t w.
 """
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernels import background_moments, padded_width, row_offsets, triangle_size
+from .kernels import background_moments
+from .packing import padded_width, row_offsets, triangle_size
 
 
 def lambda_of(xi: float) -> float:

@@ -38,9 +38,9 @@ def side_sums(
 ) -> SideSums:
     """`SideSums` of a block of rows from its `kernels.add_background` moments; `censored` is D'."""
     rows = selection.size
-    gauss = _gauss(rows * settings.factors, *moments[:3], tau)
+    gauss = _gauss(rows * settings.factors, moments[:3], tau)
     if settings.biases:
-        gauss += _gauss(rows, *moments[3:], settings.tau_b)
+        gauss += _gauss(rows, moments[3:], settings.tau_b)
     # (c + D's) E[log pi] and the Dirichlet's log p - log q meet in one coefficient.
     coefficient = marginal + censored * background + settings.alpha - selection
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -54,8 +54,9 @@ def side_sums(
     )
 
 
-def _gauss(numbers: int, log_variance: float, square: float, variance: float, tau: float) -> float:
-    """sum of 1/2 (log(tau v) - tau (m^2 + v) + 1)."""
+def _gauss(numbers: int, moments: np.ndarray, tau: float) -> float:
+    """sum of 1/2 (log(tau v) - tau (m^2 + v) + 1) from sum log v, sum m^2 and sum v."""
+    log_variance, square, variance = moments
     return float(0.5 * (log_variance + numbers * (np.log(tau) + 1.0) - tau * (square + variance)))
 
 

@@ -150,21 +150,21 @@ def fit(
 @click.option("--all", "everyone", is_flag=True, help="Every user, to the file given by --output.")
 @click.option("--output", metavar="FILE", help="Write the table: .parquet or .csv.")
 def recommend(
-    model: str, users: tuple[str, ...], n: int, popularity: float, include_seen: bool, everyone: bool, output: str | None
+    model: str, users: tuple[str, ...], include_seen: bool, everyone: bool, output: str | None, **options: Any
 ) -> None:
     """Rank unseen items for users."""
     from .model import load
 
     opened = load(model)
+    options["exclude_seen"] = not include_seen
     if everyone:
         if not output or users:
             raise click.UsageError("--all goes with --output FILE and without users")
-        opened.recommend_all(output, n=n, popularity=popularity, exclude_seen=not include_seen, progress=True)
+        opened.recommend_all(output, progress=True, **options)
         return
     if not users:
         raise click.UsageError("name at least one user, or give --all and --output")
-    labels = typed_labels(opened.counts, "users", users)
-    _show(opened.recommend(labels, n=n, popularity=popularity, exclude_seen=not include_seen), output)
+    _show(opened.recommend(typed_labels(opened.counts, "users", users), **options), output)
 
 
 def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:

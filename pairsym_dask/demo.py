@@ -79,6 +79,4 @@ def _run(folder: Path, sweeps: int) -> None:
         chosen = table[(table["user"] == package) & (table["item"] != package)].head(6)
         words = ", ".join(f"{item} {sigma:.2f}" for item, sigma in zip(chosen["item"], chosen["sigma"], strict=True))
         click.echo(f"  {package:20s} {words}")
-    click.echo(
-        f"\nThe number is p(shown | package, dependency). All of it took {time.perf_counter() - began:.0f} s."
-    )
+    click.echo(f"\nThe number is p(shown | package, dependency). All of it took {time.perf_counter() - began:.0f} s.")

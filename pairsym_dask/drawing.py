@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .accelerate import compiled
 from .grouping import LOW, SHIFT
-from .kernels import compiled
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE, _TWO = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

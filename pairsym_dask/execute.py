@@ -76,8 +76,8 @@ def connect(address: str) -> Any:
     caller.join(CONNECT_SECONDS + 5)
     if "client" in answer:
         return answer["client"]
-    error = answer.get("error", TimeoutError(f"nothing came back within {CONNECT_SECONDS + 5} s"))
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    failure = answer.get("error", TimeoutError(f"nothing came back within {CONNECT_SECONDS + 5} s"))
+    reason = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
     raise SchedulerError(f"the dask scheduler at {address} does not answer: {reason}") from None
 
 

@@ -336,9 +336,8 @@ class _Fit:
         ]
         results = self._run("select items", steps, stats + keys)
         selection, observed = results[: len(stats)], np.array(results[len(stats) :])
-        xi_star = update_xi_star(
-            xi_star, backgrounds["users"], backgrounds["items"], float(observed[:, 1].sum()), float(observed[:, 0].sum())
-        )
+        seen, square = (float(total) for total in observed.sum(0))
+        xi_star = update_xi_star(xi_star, backgrounds["users"], backgrounds["items"], square, seen)
         steps = self._steps(job)
         own, background = steps.share("own", old), steps.share("background", backgrounds["users"])
         keys = [
@@ -365,8 +364,9 @@ class _Fit:
         blocks = {side: self.plan.count(side) for side in SIDES}
         parts = blocks[short] * self.plan.cuts[short].groups
         if self.executor.client is not None:  # only wanted results are seen there
-            return 3 * blocks["users"] - blocks["users"] + 4 * blocks["items"]
-        return blocks[long] * 2 + (2 * parts - blocks[short]) * 2 + blocks[short] + 2 * blocks["items"] + blocks["users"]
+            return 2 * blocks["users"] + 4 * blocks["items"]
+        passes = 2 * blocks[long] + 2 * (2 * parts - blocks[short])  # each an update and a selection, trees included
+        return passes + blocks[short] + 2 * blocks["items"] + blocks["users"]
 
     def _commit(
         self,

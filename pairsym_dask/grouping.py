@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .kernels import compiled
+from .accelerate import compiled
 
 PART_BITS = 10
 PARTS = 1 << PART_BITS  # parts that labels are spread over by their hash

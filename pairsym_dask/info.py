@@ -62,7 +62,8 @@ def describe_model(store: ModelStore) -> list[str]:
         f"  settings: {settings}",
         f"  {last.record['rows']['users']:,} users x {last.record['rows']['items']:,} items, "
         f"counts at {last.record['counts']['path']} (digest {last.record['counts']['digest']})",
-        f"  sweep {last.sweep}, bound {last.scalar('elbo'):.10g}, xi* {last.scalar('xi_star'):.6g}; kept: {', '.join(kept)}",
+        f"  sweep {last.sweep}, bound {last.scalar('elbo'):.10g}, xi* {last.scalar('xi_star'):.6g}; "
+        f"kept: {', '.join(kept)}",
         f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
     try:
@@ -90,4 +91,3 @@ def describe_plan(plan: Plan) -> list[str]:
     }
     lines.append("  memory: " + ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items()))
     return lines
-

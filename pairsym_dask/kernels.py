@@ -13,16 +13,15 @@ symbol's row (in panels of eight rows, see `row_offsets`), then sum W v, then su
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
 
+from .accelerate import compiled, inlined
+from .functions import exp_minus, log_sigmoid, two_lambda
 from .simd import (
     LANES,
     add,
-    div,
     fma,
     fnma,
     get,
@@ -31,24 +30,18 @@ from .simd import (
     keep,
     load,
     maximum,
-    minimum,
     mul,
     number,
     pointer,
-    pow2,
     prefetch,
     put,
     reduce8,
-    rint,
     splat,
     sqrt,
     store,
-    sub,
-    transpose8,
     widen,
 )
-
-F = TypeVar("F", bound=Callable[..., Any])
+from .solve import batch_work_size, solve_rows
 
 # Pairs of one row that are worked on together: enough to amortise, few enough for the first-level cache.
 CHUNK = 64
@@ -56,90 +49,13 @@ AHEAD = 16  # pairs of the next row whose table rows are asked for ahead
 # Places in the scratch of a chunk: counts, background weights, energies, xi (then W), the row's side; then z and W z.
 C, T, A, XI, LEFT = 0, CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK
 
-_EXPM1 = np.array([1.0 / float(np.prod(np.arange(1, k + 1, dtype=np.float64))) for k in range(1, 15)])
-_ATANH = np.array([1.0 / (2 * k + 1) for k in range(17)])
-_LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
+# fmt: off
 
 
-def compiled(function: F) -> F:
-    """The one set of numba options: no GIL, cached, IEEE division; fast arithmetic comes from `simd`."""
-    return njit(nogil=True, cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
-
-
-def _inlined(function: F) -> F:
-    """Options of helpers that melt into their callers: an array's dozen fields are not passed call by call."""
-    return njit(nogil=True, error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
-
-
-def padded_width(factors: int) -> int:
-    """K + 2 rounded up to whole vectors."""
-    return -(-(factors + 2) // LANES) * LANES
-
-
-def row_offsets(width: int) -> np.ndarray:
-    """Where row r of the packed triangle starts, such that entry (r, c) with c >= r is at `offset[r] + c`."""
-    offsets, start = np.zeros(width, np.int64), 0
-    for panel in range(0, width, LANES):
-        for r in range(panel, panel + LANES):
-            offsets[r] = start - panel
-            start += width - panel
-    return offsets
-
-
-def triangle_size(width: int) -> int:
-    panels = width // LANES
-    return LANES * LANES * panels * (panels + 1) // 2
-
-
-def statistics_size(factors: int) -> int:
-    """Numbers a row in packed statistics: triangle, sum W v, sum c/2 z."""
-    width = padded_width(factors)
-    return triangle_size(width) + 2 * width
-
-
-@_inlined
+@inlined
 def pair_work_size(width: int) -> int:
     """Numbers of scratch for a chunk of pairs."""
     return 4 * CHUNK + 3 * width + 2 * CHUNK * width
-
-
-@_inlined
-def batch_work_size(size: int, width: int) -> int:
-    """Numbers of scratch for a batch: statistics, old tables, right sides, diagonals, two lane vectors, a square."""
-    return (size + 4 * width + 2 + LANES) * LANES
-
-
-@_inlined
-def exp_minus(x: Any, like: Any) -> Any:
-    """exp(-x) and 1 - exp(-x) of a vector x >= 0, the second without cancellation near zero."""
-    zero, one = splat(number(like, 0.0)), splat(number(like, 1.0))
-    single = is_single(like)
-    x = minimum(x, splat(number(like, 80.0 if single else 700.0)))
-    n = rint(mul(x, splat(number(like, _LOG2_E))))
-    r = fma(n, splat(number(like, _LN_2)), sub(zero, x))  # exp(-x) = 2^-n exp(r), |r| <= ln(2)/2
-    p = zero
-    for k in range(6 if single else 12, -1, -1):
-        p = fma(p, r, splat(number(like, _EXPM1[k])))
-    p = mul(p, r)
-    scale = pow2(sub(zero, n))
-    return fma(scale, p, scale), fnma(scale, p, sub(one, scale))
-
-
-@_inlined
-def two_lambda(x: Any, e: Any, one_minus_e: Any, like: Any) -> Any:
-    """2 lambda(x) = tanh(x/2) / (2x)."""
-    return div(one_minus_e, mul(add(splat(number(like, 1.0)), e), mul(splat(number(like, 2.0)), x)))
-
-
-@_inlined
-def log_sigmoid(e: Any, like: Any) -> Any:
-    """log sigma(x) = -log(1 + e) with e = exp(-x) in [0, 1], as -2 atanh(e / (2 + e))."""
-    s = div(e, add(splat(number(like, 2.0)), e))
-    square = mul(s, s)
-    p = splat(number(like, 0.0))
-    for k in range(7 if is_single(like) else 16, -1, -1):
-        p = fma(p, square, splat(number(like, _ATANH[k])))
-    return mul(mul(splat(number(like, -2.0)), s), p)
 
 
 @compiled
@@ -163,7 +79,7 @@ def fill_table(
         table[o + width + factors + 1] = kind(background[i])
 
 
-@_inlined
+@inlined
 def _fill_left(own: Any, o: int, factors: int, width: int, work: Any, left: int) -> None:
     """The row's side of the energy's moments: [m, b, 1], [m^2 + v, 1, 0] and [v, w, 0]."""
     for k in range(0, width, LANES):
@@ -178,7 +94,7 @@ def _fill_left(own: Any, o: int, factors: int, width: int, work: Any, left: int)
     put(work, left + 2 * width + factors + 1, 0.0)
 
 
-@_inlined
+@inlined
 def _take_pairs(
     indices: Any, counts: Any, start: int, stop: int, first: int, table: Any, width: int, factors: int,
     places: Any, work: Any,
@@ -186,7 +102,7 @@ def _take_pairs(
     """Copy a chunk of a row's pairs into buffers, padded to whole vectors with pairs that weigh nothing."""
     n = stop - start
     for p in range(n):
-        o = (np.int64(get(indices, start + p)) - first) * 2 * width
+        o: Any = (np.int64(get(indices, start + p)) - first) * 2 * width
         put(places, p, o)
         put(work, C + p, get(counts, start + p))
         put(work, T + p, get(table, o + width + factors + 1))
@@ -198,16 +114,16 @@ def _take_pairs(
     return padded
 
 
-@_inlined
+@inlined
 def _ask_ahead(indices: Any, start: int, stop: int, first: int, table: Any, stride: int) -> None:
     """Ask for the table rows of the next row's pairs while this row is worked on."""
     for p in range(start, min(stop, start + AHEAD)):
-        o = (np.int64(get(indices, p)) - first) * stride
+        o: Any = (np.int64(get(indices, p)) - first) * stride
         for k in range(0, stride, 16 if is_single(table) else 8):
             prefetch(table, o + k)
 
 
-@_inlined
+@inlined
 def _energies(table: Any, width: int, places: Any, padded: int, work: Any) -> None:
     """a_ij = m_i.m_j + b_i + b_j and xi_ij = sqrt(a_ij^2 + var_ij), eight pairs at a time."""
     zero, tiny = splat(number(table, 0.0)), splat(number(table, 1e-20))
@@ -242,7 +158,7 @@ def _energies(table: Any, width: int, places: Any, padded: int, work: Any) -> No
         store(work, XI + p, sqrt(maximum(fma(energy, energy, variance), tiny)))
 
 
-@_inlined
+@inlined
 def _panel(
     work: Any, z: int, wz: int, n: int, width: int, r: int, c: int, vectors: int, out: Any, o: int, pitch: int
 ) -> None:
@@ -299,7 +215,7 @@ def _panel(
         store(out, o3 + 16, add(load(out, o3 + 16), s32))
 
 
-@_inlined
+@inlined
 def _add_triangle(work: Any, z: int, wz: int, n: int, used: int, width: int, out: Any, o: int) -> None:
     """Add sum_p (W z)_p z_p^T to the packed triangle at `out[o:]`; rows from `used` on are left alone."""
     start = o
@@ -316,7 +232,7 @@ def _add_triangle(work: Any, z: int, wz: int, n: int, used: int, width: int, out
         start += LANES * pitch
 
 
-@_inlined
+@inlined
 def _add_pairs(
     table: Any, width: int, factors: int, places: Any, n: int, work: Any, triangle: int, out: Any, o: int
 ) -> None:
@@ -340,7 +256,7 @@ def _add_pairs(
     _add_triangle(work, z, wz, n, factors + 2, width, out, o)
 
 
-@_inlined
+@inlined
 def _add_row(
     start: int, stop: int, indices: Any, counts: Any, first: int, own: Any, i: int, table: Any, width: int,
     factors: int, shown: Any, two_lambda_star: Any, places: Any, work: Any, size: int, out: Any, o: int,
@@ -363,161 +279,6 @@ def _add_row(
             store(work, XI + k, w)
         _add_pairs(table, width, factors, places, end - p, work, size - 2 * width, out, o)
         p = end
-
-
-@_inlined
-def _turn(source: Any, o: int, pitch: int, n: int, out: Any, at: int) -> None:
-    """Eight rows of `source`, `pitch` apart, as lanes: out[at + 8 k + lane] = source[o + lane * pitch + k], k < n."""
-    for k in range(0, n, LANES):
-        p = o + k
-        a, b, c, d, e, f, g, h = transpose8(
-            load(source, p), load(source, p + pitch), load(source, p + 2 * pitch), load(source, p + 3 * pitch),
-            load(source, p + 4 * pitch), load(source, p + 5 * pitch), load(source, p + 6 * pitch),
-            load(source, p + 7 * pitch),
-        )
-        q = at + k * LANES
-        store(out, q, a)
-        store(out, q + 8, b)
-        store(out, q + 16, c)
-        store(out, q + 24, d)
-        store(out, q + 32, e)
-        store(out, q + 40, f)
-        store(out, q + 48, g)
-        store(out, q + 56, h)
-
-
-@_inlined
-def _close_batch(
-    work: Any, old: int, lane: int, base: Any, offsets: Any, width: int, factors: int, triangle: int,
-    two_lambda_star: Any, tau: Any, tau_b: Any, biases: bool, right: int, diagonal: int,
-) -> None:
-    """From eight rows' statistics, a lane a row: the new biases, and systems and right-hand sides of the traits.
-
-    `work` begins with the turned statistics; `old`, `lane`, `right` and `diagonal` are places in it: the turned
-    tables of the rows; D' s_i, where bias and its precision go; what the solver takes.
-    """
-    s = load(work, lane)
-    scale = mul(splat(two_lambda_star), s)
-    half = mul(splat(number(base, 0.5)), s)
-    for k in range(0, triangle + width):
-        store(work, k * LANES, fma(scale, splat(get(base, k)), load(work, k * LANES)))
-    b = splat(number(base, 0.0))
-    gather = (triangle + width) * LANES  # sum c/2 z
-    if biases:
-        # rho = G[K,K] + tau_b,  b_i = (h[K] - G[K,:K].m_i) / rho
-        at = get(offsets, factors) + factors
-        rho = add(load(work, at * LANES), splat(tau_b))
-        h = fnma(half, splat(get(base, at)), load(work, gather + factors * LANES))
-        h = sub(h, load(work, (at + 1) * LANES))
-        for k in range(factors):
-            h = fnma(load(work, (get(offsets, k) + factors) * LANES), load(work, old + k * LANES), h)
-        b = div(h, rho)
-        store(work, lane + LANES, rho)
-    store(work, lane, b)
-    for k in range(factors):
-        row = get(offsets, k)
-        # h = sum c/2 z - D' s_i B[K,:]/2 - G[:,b];  right-hand side h[:K] - b_i G[K,:K]
-        h = fnma(half, splat(get(base, row + factors)), load(work, gather + k * LANES))
-        h = sub(h, load(work, (row + factors + 1) * LANES))
-        store(work, right + k * LANES, fnma(b, load(work, (row + factors) * LANES), h))
-        # P = G[:K,:K] + diag(d) + tau I
-        at = (row + k) * LANES
-        p = add(load(work, at), add(load(work, (triangle + k) * LANES), splat(tau)))
-        store(work, at, p)
-        store(work, diagonal + k * LANES, p)
-
-
-@_inlined
-def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
-    """Cholesky of eight systems at once, a lane each: U^T U = system in place; the solution at system[right:]."""
-    one = splat(number(system, 1.0))
-    for j in range(factors):
-        row_j = get(offsets, j)
-        s = load(system, (row_j + j) * LANES)
-        for k in range(j):
-            u = load(system, (get(offsets, k) + j) * LANES)
-            s = fnma(u, u, s)
-        inverse = div(one, sqrt(s))
-        store(system, (row_j + j) * LANES, inverse)  # the diagonal keeps the reciprocal
-        c = j + 1
-        while c + 4 <= factors:
-            o = (row_j + c) * LANES
-            s0, s1, s2, s3 = load(system, o), load(system, o + 8), load(system, o + 16), load(system, o + 24)
-            for k in range(j):
-                u = load(system, (get(offsets, k) + j) * LANES)
-                at = (get(offsets, k) + c) * LANES
-                s0, s1 = fnma(u, load(system, at), s0), fnma(u, load(system, at + 8), s1)
-                s2, s3 = fnma(u, load(system, at + 16), s2), fnma(u, load(system, at + 24), s3)
-            store(system, o, mul(s0, inverse))
-            store(system, o + 8, mul(s1, inverse))
-            store(system, o + 16, mul(s2, inverse))
-            store(system, o + 24, mul(s3, inverse))
-            c += 4
-        while c < factors:
-            o = (row_j + c) * LANES
-            s0 = load(system, o)
-            for k in range(j):
-                s0 = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, (get(offsets, k) + c) * LANES), s0)
-            store(system, o, mul(s0, inverse))
-            c += 1
-        # Forward substitution rides along: U^T y = right.
-        s = load(system, right + j * LANES)
-        for k in range(j):
-            s = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, right + k * LANES), s)
-        store(system, right + j * LANES, mul(s, inverse))
-    for j in range(factors - 1, -1, -1):
-        s = load(system, right + j * LANES)
-        o = get(offsets, j) * LANES
-        for k in range(j + 1, factors):
-            s = fnma(load(system, o + k * LANES), load(system, right + k * LANES), s)
-        store(system, right + j * LANES, mul(s, load(system, o + j * LANES)))
-
-
-@_inlined
-def _solve_rows(
-    stats: Any, o: int, size: int, own: Any, i: int, lanes: int, shown: Any, base: Any, offsets: Any, width: int,
-    factors: int, star: Any, tau: Any, tau_b: Any, biases: bool, work: Any, mean: Any, precision: Any, bias: Any,
-    bias_precision: Any,
-) -> None:
-    """Close and solve a batch: rows i to i + lanes, whose statistics lie `size` apart from `stats[o]` on.
-
-    Eight rows are always computed; what the idle lanes hold is not stored. `work` is scratch.
-    """
-    system, old = 0, size * LANES
-    right = old + 2 * width * LANES
-    diagonal = right + width * LANES
-    lane = diagonal + width * LANES
-    turned = lane + 2 * LANES
-    triangle = size - 2 * width
-    for k in range(lanes):
-        put(work, lane + k, get(shown, i + k))
-        for m in range(0, width, LANES):  # a copy, so that no lane reads beyond the last row
-            store(work, right + k * width + m, load(own, (i + k) * 2 * width + m))
-    for k in range(lanes, LANES):
-        put(work, lane + k, 0.0)
-        for m in range(0, width, LANES):
-            store(work, right + k * width + m, splat(number(work, 0.0)))
-    _turn(stats, o, size, size, work, system)
-    _turn(work, right, width, width, work, old)
-    _close_batch(
-        work, old, lane, base, offsets, width, factors, triangle, star, tau, tau_b, biases, right, diagonal
-    )
-    for k in range(lanes):
-        put(bias, i + k, get(work, lane + k))
-        put(bias_precision, i + k, get(work, lane + LANES + k) if biases else number(work, np.inf))
-    _solve_batch(work, right, offsets, factors)
-    _store_turned(work, right, turned, lanes, i, factors, mean)
-    _store_turned(work, diagonal, turned, lanes, i, factors, precision)
-
-
-@_inlined
-def _store_turned(work: Any, values: int, turned: int, lanes: int, i: int, factors: int, out: Any) -> None:
-    """out[i + lane, k] = work[values + 8 k + lane]."""
-    for k in range(0, factors, LANES):
-        _turn(work, values + k * LANES, LANES, LANES, work, turned)
-        for lane in range(lanes):
-            for m in range(min(LANES, factors - k)):
-                put(out, (i + lane) * factors + k + m, get(work, turned + lane * LANES + m))
 
 
 @compiled
@@ -552,7 +313,7 @@ def update_rows(
                 starts[i + lane], stops[i + lane], indices_, counts_, first, own_, i + lane, table_, width, factors,
                 kind(shown[i + lane]), star, places_, scratch_, size, stats_, lane * size,
             )
-        _solve_rows(
+        solve_rows(
             stats_, 0, size, own_, i, lanes, pointer(shown), pointer(base), pointer(offsets), width, factors, star,
             kind(tau), kind(tau_b), biases, work_, pointer(mean), pointer(precision), pointer(bias),
             pointer(bias_precision),
@@ -602,7 +363,7 @@ def solve_statistics(
     whole = n // LANES * LANES
     last[: (n - whole) * size] = flat[whole * size :]
     for i in range(0, n, LANES):
-        _solve_rows(
+        solve_rows(
             pointer(flat) if i < whole else pointer(last), i * size if i < whole else 0, size, pointer(own), i,
             min(LANES, n - i), pointer(shown), pointer(base), pointer(offsets), width, factors,
             kind(two_lambda_star), kind(tau), kind(tau_b), biases, pointer(work), pointer(mean), pointer(precision),

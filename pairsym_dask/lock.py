@@ -15,6 +15,7 @@ import os
 import re
 import socket
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -53,8 +54,11 @@ class Holder:
         return f"a fit on {self.host} (process {self.pid}, since {self.since})"
 
 
-def holder(storage: Storage) -> Holder | None:
-    """The newest lock of a store and whether its holder lives; None when nobody holds it."""
+def holder(storage: Storage, reading: bool = False) -> Holder | None:
+    """The newest lock of a store and whether its holder lives; None when nobody holds it.
+
+    With `reading` nothing is written to the store: this machine's clock is taken for the store's.
+    """
     records = [key for key in storage.listing("lock") if _RECORD.fullmatch(key)]
     if not records:
         return None
@@ -64,13 +68,13 @@ def holder(storage: Storage) -> Holder | None:
         found = (str(record["host"]), int(record["pid"]), str(record["since"]))
         same, started, name = record["machine"] == _machine(), float(record["started"]), str(record["id"])
     except FileNotFoundError:
-        return holder(storage)  # released in between
+        return holder(storage, reading)  # released in between
     except (ValueError, KeyError, TypeError):
         found, same, started, name = ("an unknown machine", 0, "an unknown time"), False, 0.0, ""
     if same and found[1] == os.getpid():
         alive = name in _held  # one that this process could not remove when its fit ended holds nothing
     else:
-        alive = _runs(found[1], started) if same else _beats(storage, key)
+        alive = _runs(found[1], started) if same else _beats(storage, key, reading)
     return Holder(key, *found, alive)
 
 
@@ -85,10 +89,10 @@ def _runs(pid: int, started: float) -> bool:
         return True
 
 
-def _beats(storage: Storage, key: str) -> bool:
-    """Whether a holder elsewhere has beaten lately, by the store's own clock."""
+def _beats(storage: Storage, key: str, reading: bool) -> bool:
+    """Whether a holder elsewhere has beaten lately."""
     beats = [entry.changed for name, entry in storage.listing("lock").items() if name.startswith(key[:-5])]
-    return bool(beats) and now(storage) - max(beats) < STALE_SECONDS
+    return bool(beats) and (time.time() if reading else now(storage)) - max(beats) < STALE_SECONDS
 
 
 def now(storage: Storage) -> float:

@@ -293,5 +293,3 @@ def _as_list(labels: Any) -> list[Any]:
     if isinstance(labels, (pd.Series, pd.Index, np.ndarray)):
         return list(labels.tolist())
     return list(labels)
-
-

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from .counts import Counts, Cut
-from .kernels import padded_width, statistics_size
+from .packing import padded_width, statistics_size
 from .spec import SIDES, InputError, MemoryBudgetError, Settings, other
 
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return

@@ -140,7 +140,7 @@ class ModelStore:
 
     def holder(self) -> Holder | None:
         """Who is fitting in this store now."""
-        held = holder(self.storage)
+        held = holder(self.storage, reading=True)
         return held if held is not None and held.alive else None
 
     def holds_commits(self) -> bool:

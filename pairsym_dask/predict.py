@@ -39,9 +39,7 @@ class Symbols:
                 commit.sealed.read_array(commit.arrays[f"{side}/{name}"]) for name in VALUES
             )
         else:
-            mean, precision, bias, bias_precision = (
-                read_rows(commit, f"{side}/{name}", positions) for name in VALUES
-            )
+            mean, precision, bias, bias_precision = (read_rows(commit, f"{side}/{name}", positions) for name in VALUES)
         return Symbols(mean, 1 / precision, bias, 1 / bias_precision)
 
     def take(self, rows: Any) -> Symbols:
@@ -214,7 +212,8 @@ def lazy_dataset(commit: Commit, counts: Counts) -> Any:
             "sweep": commit.sweep,
             "elbo": commit.scalar("elbo"),
             "xi_star": commit.scalar("xi_star"),
-            **{name: value if not isinstance(value, bool) else int(value) for name, value in commit.record["settings"].items()},
+            **commit.record["settings"],
+            "biases": int(commit.settings.biases),  # netCDF knows no truth values
         },
     )
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .kernels import compiled, exp_minus
+from .accelerate import compiled
+from .functions import exp_minus
 from .simd import LANES, add, div, fma, load, maximum, mul, number, pointer, splat, sqrt, store, sub, where_negative
 
 USERS = 256  # users of a block

@@ -18,9 +18,9 @@ import pandas as pd
 import psutil
 from threadpoolctl import threadpool_limits
 
+from .accelerate import compiled
 from .counts import Counts
 from .execute import Executor, Graph
-from .kernels import compiled
 from .plan import MIB, Room, parse_memory
 from .posterior import Commit
 from .predict import Predictor, Symbols, energy, energy_of_pairs, sigma_of

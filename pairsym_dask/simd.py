@@ -17,7 +17,7 @@ from numba import config
 
 LANES = 8
 
-if config.DISABLE_JIT:
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def pointer(array: Any) -> Any:
         return array.reshape(-1)
@@ -105,7 +105,7 @@ else:
     from numba.extending import intrinsic, models, register_model
 
     # Products and sums may be fused, nothing else: the order of operations is the one written here, and
-    # reassociation would bring back cancellations that `kernels.exp_minus` avoids.
+    # reassociation would bring back cancellations that `functions.exp_minus` avoids.
     _FLAGS = ("contract", "nsz")
     _INDEX = ir.IntType(32)
 
@@ -320,9 +320,7 @@ else:
                 for x, y in zip(vectors[:half], vectors[half:], strict=True):
                     low = [k if not k & step else LANES + k - step for k in range(LANES)]
                     high = [k + step if not k & step else LANES + k for k in range(LANES)]
-                    out.append(
-                        builder.fadd(_shuffle(builder, x, y, low), _shuffle(builder, x, y, high), flags=_FLAGS)
-                    )
+                    out.append(builder.fadd(_shuffle(builder, x, y, low), _shuffle(builder, x, y, high), flags=_FLAGS))
                 return out
 
             # Lane k of the result holds the sum of vector k: bit 2 of k is decided first, bit 0 last.

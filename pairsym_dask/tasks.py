@@ -19,12 +19,14 @@ from .arrays import ArraySpec, Sealed, write_block
 from .background import Background
 from .bound import SideSums, dirichlet_total, expected_log, messages, side_sums
 from .counts import Counts, Tile
+from .packing import padded_width, row_offsets, statistics_size
 from .plan import Plan, Room
 from .spec import NumericError, Settings, other
 from .storage import Storage
 from .workers import Pass, admit
 
 START_SCALE = 0.1  # of the starting means; zero is a fixed point, one ruins sparse data
+Values = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 VALUES = ("mean", "precision", "bias", "bias_precision")
 
 
@@ -135,12 +137,12 @@ def forget() -> None:
 
 def _tile(job: Job, side: str, block: int, group: int) -> Tile:
     key = ("tile", job.counts.path, job.counts.digest, side, block, group)
-    return _shelf.get(key, lambda: job.counts.read_tile(side, block, group), job.room.cache)  # type: ignore[no-any-return]
+    return _shelf.get(key, lambda: job.counts.read_tile(side, block, group), job.room.cache)
 
 
 def _block_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
     """Table of one block of a side."""
-    width = kernels.padded_width(job.settings.factors)
+    width = padded_width(job.settings.factors)
     mean, precision, bias, bias_precision = (job.read(sealed, f"{side}/{name}", block) for name in VALUES)
     table = np.empty(mean.shape[0] * 2 * width, job.settings.dtype)
     kernels.fill_table(
@@ -155,14 +157,14 @@ def _whole_table(job: Job, side: str, sealed: Sealed) -> np.ndarray:
 
     def make() -> np.ndarray:
         _tables.drop(lambda kept: kept != key)
-        stride = 2 * kernels.padded_width(job.settings.factors)
+        stride = 2 * padded_width(job.settings.factors)
         table = np.empty(job.plan.cuts[side].rows * stride, job.settings.dtype)
         for block in range(job.plan.count(side)):
             first, stop = job.plan.row_range(side, block)
             table[first * stride : stop * stride] = _block_table(job, side, sealed, block)
         return table
 
-    return _tables.get(key, make, 2**62)  # type: ignore[no-any-return]
+    return _tables.get(key, make, 2**62)
 
 
 def _table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
@@ -170,7 +172,7 @@ def _table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
     if side != job.plan.long:
         return _block_table(job, side, sealed, block)
     key = _table_key(job, side, sealed.prefix, block)
-    return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.cache)  # type: ignore[no-any-return]
+    return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.cache)
 
 
 def _table_key(job: Job, side: str, folder: str, block: int) -> tuple[Any, ...]:
@@ -205,16 +207,16 @@ def starting_normals(seed: int, side: str, first: int, stop: int, factors: int) 
 
 
 def _close_block(
-    job: Job, side: str, block: int, values: tuple[np.ndarray, ...], before: np.ndarray, background: np.ndarray
+    job: Job, side: str, block: int, values: Values, before: np.ndarray, background: np.ndarray
 ) -> Updated:
     """Sum up what others need of a new block, and write it; `before` is s or t of the sweep before."""
     settings, n = job.settings, before.size
     marginal = _marginal(job, side, block)
     selection = settings.alpha + marginal + job.censored * before
-    width = kernels.padded_width(settings.factors)
+    width = padded_width(settings.factors)
     table = np.empty(n * 2 * width, settings.dtype)
     kernels.fill_table(*values, background, width, table)
-    packed, moments = np.zeros(kernels.statistics_size(settings.factors)), np.zeros(6)
+    packed, moments = np.zeros(statistics_size(settings.factors)), np.zeros(6)
     kernels.add_background(table, n, background, settings.factors, packed, moments)
     sums = side_sums(moments, selection, background, marginal, job.censored, settings.tau(side), settings)
     if not (np.isfinite(packed).all() and np.isfinite(sums.gauss) and np.isfinite(sums.weighted)):
@@ -265,14 +267,14 @@ def update_block(
     values = _empty_values(job, before.size)
     kernels.update_rows(
         tile.indptr[:-1], tile.indptr[1:], tile.indices, tile.counts, 0, own_table, table,
-        kernels.row_offsets(kernels.padded_width(settings.factors)), settings.factors, job.censored * weights,
+        row_offsets(padded_width(settings.factors)), settings.factors, job.censored * weights,
         two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
         *values,
     )  # fmt: skip
     return _close_block(job, side, block, values, before, weights)
 
 
-def _empty_values(job: Job, n: int) -> tuple[np.ndarray, ...]:
+def _empty_values(job: Job, n: int) -> Values:
     dtype = job.settings.dtype
     shape = (n, job.settings.factors)
     return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(n, dtype), np.empty(n, dtype)
@@ -301,10 +303,10 @@ def gather_statistics(
 ) -> np.ndarray:  # fmt: skip
     """Partial statistics of a block of the short side's rows over a group of the long side's blocks."""
     factors = job.settings.factors
-    width = kernels.padded_width(factors)
+    width = padded_width(factors)
     shown = job.censored * _weights(job, side, own, block, logits, log_z)
     own_table = _table(job, side, own, block)
-    out = np.zeros((shown.size, kernels.statistics_size(factors)), job.settings.dtype)
+    out = np.zeros((shown.size, statistics_size(factors)), job.settings.dtype)
 
     def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, first: int, table: np.ndarray) -> None:
         kernels.add_statistics(
@@ -333,7 +335,7 @@ def solve_block(
     values = _empty_values(job, before.size)
     kernels.solve_statistics(
         stats, _table(job, side, own, block),
-        kernels.row_offsets(kernels.padded_width(settings.factors)), settings.factors, job.censored * weights,
+        row_offsets(padded_width(settings.factors)), settings.factors, job.censored * weights,
         two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
         *values,
     )  # fmt: skip
@@ -343,7 +345,7 @@ def solve_block(
 @on_worker
 def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, group: int) -> np.ndarray:
     """Selection statistics (rows, 4) of a block over a group of columns."""
-    width = kernels.padded_width(job.settings.factors)
+    width = padded_width(job.settings.factors)
     own_table = _table(job, side, own, block)
     first, stop = job.plan.row_range(side, block)
     out = np.zeros((stop - first, 4))
@@ -358,7 +360,14 @@ def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, grou
 
 
 def _logits(
-    job: Job, side: str, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, weights: np.ndarray, block: int
+    job: Job,
+    side: str,
+    own: Sealed,
+    stats: np.ndarray,
+    its: Background,
+    xi_star: float,
+    weights: np.ndarray,
+    block: int,
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser."""
     message = messages(stats, _table(job, side, own, block), its, xi_star)

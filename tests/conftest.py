@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dense import DenseState, dense_bound, dense_start, dense_sweep
 
 import pairsym_dask as ps
-from dense import DenseState, dense_bound, dense_start, dense_sweep
 from pairsym_dask import tasks
 from pairsym_dask.model import PairedSymbols
 

@@ -102,11 +102,11 @@ def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small):
     results = {f"threads {n}": fit(f"threads{n}.zarr", threads=n) for n in (1, 2, 4)}
     with dask.config.set(scheduler="synchronous"):
         results["synchronous"] = fit("synchronous.zarr")
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        with Client(cluster) as client:
-            results["cluster, given"] = fit("given.zarr", client=client)
-            results["cluster, current"] = fit("current.zarr")
-            names = set(client.run_on_scheduler(_prefixes))
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    with cluster, Client(cluster) as client:
+        results["cluster, given"] = fit("given.zarr", client=client)
+        results["cluster, current"] = fit("current.zarr")
+        names = set(client.run_on_scheduler(_prefixes))
     assert {"update-users", "update-items", "gather-items", "select-items", "finish-users"} <= names
     first = results["threads 1"]
     assert [name for name, result in results.items() if result != first] == []

@@ -6,14 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from dense import lambda_of, log_sigma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 
-from dense import lambda_of, log_sigma
-from pairsym_dask import kernels
+from pairsym_dask import functions, kernels
+from pairsym_dask.accelerate import compiled
 from pairsym_dask.background import Background
-from pairsym_dask.kernels import compiled
+from pairsym_dask.packing import padded_width, row_offsets, statistics_size
 from pairsym_dask.simd import load, pointer, reduce8, store, transpose8
 
 DTYPES = (np.float32, np.float64)
@@ -24,9 +25,9 @@ TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 def scalar_functions(x, lam, log):
     for k in range(0, x.size, 8):
         v = load(pointer(x), k)
-        e, rest = kernels.exp_minus(v, pointer(x))
-        store(pointer(lam), k, kernels.two_lambda(v, e, rest, pointer(x)))
-        store(pointer(log), k, kernels.log_sigmoid(e, pointer(x)))
+        e, rest = functions.exp_minus(v, pointer(x))
+        store(pointer(lam), k, functions.two_lambda(v, e, rest, pointer(x)))
+        store(pointer(log), k, functions.log_sigmoid(e, pointer(x)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -65,7 +66,7 @@ def make_side(rng, n, factors, dtype):
     precision = rng.uniform(0.5, 3, (n, factors)).astype(dtype)
     bias, bias_precision = rng.standard_normal(n).astype(dtype), rng.uniform(0.5, 3, n).astype(dtype)
     weight = rng.dirichlet(np.ones(n))
-    width = kernels.padded_width(factors)
+    width = padded_width(factors)
     table = np.empty(n * 2 * width, dtype)
     kernels.fill_table(mean, precision, bias, bias_precision, weight, width, table)
     return {"mean": mean, "v": 1 / precision, "b": bias, "w": 1 / bias_precision, "t": weight, "table": table}
@@ -108,7 +109,7 @@ def plain_update(own, its, dense, shown, star, tau, tau_b, biases):
 
 
 def background_of(its, factors):
-    packed, moments = np.zeros(kernels.statistics_size(factors)), np.zeros(6)
+    packed, moments = np.zeros(statistics_size(factors)), np.zeros(6)
     kernels.add_background(its["table"], its["b"].size, its["t"], factors, packed, moments)
     return Background(factors, packed), moments
 
@@ -129,17 +130,17 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
     if not biases:
         for side in (own, its):
             side["b"][:], side["w"][:] = 0, 0
-            stride, width = 2 * kernels.padded_width(factors), kernels.padded_width(factors)
+            stride, width = 2 * padded_width(factors), padded_width(factors)
             side["table"][factors + 1 :: stride] = 0
             side["table"][width + factors :: stride] = 0
     dense, indptr, indices, counts = make_pairs(rng, rows, columns, density)
     shown, star = rng.uniform(0.1, 20, rows), 0.21
     wanted = plain_update(own, its, dense, shown, star, 0.3, 0.7, biases)
     base = background_of(its, factors)[0].packed.astype(dtype)
-    width, offsets = kernels.padded_width(factors), kernels.row_offsets(kernels.padded_width(factors))
+    width, offsets = padded_width(factors), row_offsets(padded_width(factors))
 
     def empty():
-        return [np.empty((rows, factors), dtype), np.empty((rows, factors), dtype), np.empty(rows, dtype), np.empty(rows, dtype)]
+        return [np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)]
 
     got = empty()
     kernels.update_rows(
@@ -147,7 +148,7 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
         0.3, 0.7, biases, *got,
     )  # fmt: skip
     # The same in two pieces of the columns, statistics gathered and solved.
-    stats = np.zeros((rows, kernels.statistics_size(factors)), dtype)
+    stats = np.zeros((rows, statistics_size(factors)), dtype)
     middle = columns // 2
     stops = np.empty(rows, np.int64)
     kernels.advance(indptr[:-1], indptr[1:], indices, middle, stops)
@@ -178,7 +179,7 @@ def test_selection_statistics_are_the_sums_over_observed_pairs(dtype):
     )
     out = np.zeros((13, 4))
     kernels.select_rows(
-        indptr[:-1], indptr[1:], indices, counts, 0, own["table"], its["table"], kernels.padded_width(9), 9, out
+        indptr[:-1], indptr[1:], indices, counts, 0, own["table"], its["table"], padded_width(9), 9, out
     )
     assert np.abs(out / wanted - 1).max() < TOLERANCE[dtype]
 
@@ -193,10 +194,8 @@ def test_background_is_the_weighted_sum_over_all_symbols(factors):
     assert np.allclose(background.precision, wanted, rtol=1e-13)
     assert np.allclose(background.dagger, (t * its["b"]) @ its["mean"], rtol=1e-12)
     assert np.allclose([background.nu, background.kappa], [t @ its["b"], t @ (its["b"] ** 2 + its["w"])], rtol=1e-13)
-    assert np.allclose(
-        moments,
-        [np.log(its["v"]).sum(), (its["mean"] ** 2).sum(), its["v"].sum(), np.log(its["w"]).sum(), (its["b"] ** 2).sum(), its["w"].sum()],
-    )  # fmt: skip
+    sums = [part for m, v in (("mean", "v"), ("b", "w")) for part in (np.log(its[v]), its[m] ** 2, its[v])]
+    assert np.allclose(moments, [part.sum() for part in sums])
     a, xi = plain_moments(own, its)
     out = np.empty((11, 2))
     kernels.background_moments(own["table"], 11, factors, background.square.reshape(-1), background.spread, out)
@@ -210,7 +209,7 @@ def test_a_kernel_keeps_its_scratch_while_other_threads_allocate():
     own, its = make_side(rng, 64, factors, np.float64), make_side(rng, 50, factors, np.float64)
     _, indptr, indices, counts = make_pairs(rng, 64, 50, 0.4)
     base = background_of(its, factors)[0].packed
-    offsets = kernels.row_offsets(kernels.padded_width(factors))
+    offsets = row_offsets(padded_width(factors))
 
     def update(_):
         out = [np.empty((64, factors)), np.empty((64, factors)), np.empty(64), np.empty(64)]

@@ -11,14 +11,17 @@ PACKAGE = Path(pairsym_dask.__file__).parent
 ROOMS = [
     ["spec"],
     ["storage", "arrays", "counts", "posterior", "lock", "scratch"],
-    ["simd", "kernels", "ranking", "background", "bound", "grouping", "drawing"],
+    [
+        "accelerate", "simd", "packing", "functions", "solve", "kernels", "ranking", "background", "bound", "grouping",
+        "drawing",
+    ],
     ["workers"],
     ["plan", "execute", "progress"],
     ["tasks"],
     ["fit"],
     [
-        "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune", "batch", "predict",
-        "baselines",
+        "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune",
+        "batch", "predict", "baselines",
     ],
     ["model", "verify"],
     ["cli", "demo", "info"],

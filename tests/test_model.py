@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import zarr
 from conftest import fitted_arrays, make_store, random_counts
+from dense import DenseState, dense_conditional, dense_energy, dense_sigma
 
 import pairsym_dask as ps
-from dense import DenseState, dense_conditional, dense_energy, dense_sigma
 
 
 def dense_state(model):
@@ -69,7 +69,8 @@ def test_recommend_gives_exactly_n_or_all_that_are_left(small_model):
 def test_equal_scores_come_in_the_items_order(tmp_path):
     dense = np.ones((4, 12))
     dense[:, 6:] = 0
-    model = ps.PairedSymbols(factors=2).fit(make_store(dense, tmp_path / "c.zarr"), tmp_path / "m.zarr", sweeps=0, progress=False)
+    counts = make_store(dense, tmp_path / "c.zarr")
+    model = ps.PairedSymbols(factors=2).fit(counts, tmp_path / "m.zarr", sweeps=0, progress=False)
     scores = model.scores([0])[0]
     table = model.recommend([0], n=6)
     wanted = [j for j in np.argsort(-scores, kind="stable") if j >= 6]

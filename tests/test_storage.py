@@ -163,6 +163,7 @@ def test_a_lock_of_another_machine_is_judged_by_its_heartbeat(counts: Counts, tm
     path = tmp_path / "model.zarr"
     run_fit(counts, path, 0)
     file = _foreign_lock(path, machine="elsewhere", host="elsewhere")
+    assert "elsewhere" in str(ModelStore(path).holder())
     with pytest.raises(StoreError, match="in use by a fit on elsewhere"):
         run_fit(counts, path, 1)
     old = file.stat().st_mtime - 2 * lock.STALE_SECONDS

@@ -1,6 +1,6 @@
 """What durability costs: sweeps with fsync and digests on and off, in turn, within one fit.
 
-    python workflows/benchmark_durability.py [scale] [sweeps]
+python workflows/benchmark_durability.py [scale] [sweeps]
 """
 
 from __future__ import annotations

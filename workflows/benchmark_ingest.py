@@ -1,6 +1,6 @@
 """Pairs a second from Parquet into a counts store, with whole numbers and with strings as labels, and peak memory.
 
-    python workflows/benchmark_ingest.py --pairs 5.6e7 --memory 1GiB
+python workflows/benchmark_ingest.py --pairs 5.6e7 --memory 1GiB
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pairsym_dask import kernels
+from pairsym_dask.packing import padded_width, row_offsets, statistics_size
 
 
 def make_table(rng: np.random.Generator, n: int, factors: int, dtype: str) -> np.ndarray:
-    width = kernels.padded_width(factors)
+    width = padded_width(factors)
     table = np.empty(n * 2 * width, dtype)
     mean = (0.1 * rng.standard_normal((n, factors))).astype(dtype)
     ones, zeros = np.ones((n, factors), dtype), np.zeros(n, dtype)
@@ -46,7 +47,7 @@ def sgemm_rate(dtype: str, n: int = 1024) -> float:
 
 def measure(factors: int, dtype: str, rows: int, per_row: float, columns: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
-    width, size = kernels.padded_width(factors), kernels.statistics_size(factors)
+    width, size = padded_width(factors), statistics_size(factors)
     indptr = np.concatenate([[0], np.cumsum(rng.poisson(per_row, rows))])
     pairs = int(indptr[-1])
     indices = (rng.random(pairs) ** 2 * columns).astype(np.uint32)
@@ -54,8 +55,8 @@ def measure(factors: int, dtype: str, rows: int, per_row: float, columns: int) -
     own, table = make_table(rng, rows, factors, dtype), make_table(rng, columns, factors, dtype)
     packed = np.zeros(size)
     kernels.add_background(table, columns, np.full(columns, 1 / columns), factors, packed, np.zeros(6))
-    base, offsets = packed.astype(dtype), kernels.row_offsets(width)
-    out = [np.empty((rows, factors), dtype), np.empty((rows, factors), dtype), np.empty(rows, dtype), np.empty(rows, dtype)]
+    base, offsets = packed.astype(dtype), row_offsets(width)
+    out = [np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)]
     stats, selection = np.zeros((rows, size), dtype), np.zeros((rows, 4))
     common = (indptr[:-1], indptr[1:], indices, counts, 0, own, table)
     seconds = {
@@ -75,7 +76,7 @@ def main() -> None:
     table, rates = [], {dtype: sgemm_rate(dtype) for dtype in ("float32", "float64")}
     for dtype, rate in rates.items():
         print(f"{dtype}: {rate / 1e9:.0f} G products a second in a matrix product of one core")
-    print(f"{'K':>4} {'type':8} {'pairs a row':>11} {'select':>8} {'accumulate':>11} {'and solve':>10}  ns a pair; share")
+    print(f"{'K':>4} {'type':8} {'pairs a row':>11} {'select':>8} {'accumulate':>11} {'and solve':>10}  ns; share")
     for dtype in rates:
         for factors in (1, 5, 10, 20, 32, 50, 64, 100, 128):
             for rows, per_row in ((int(400_000 / factors), 8.8), (2_000, 450.0)):
@@ -83,10 +84,8 @@ def main() -> None:
                 share = (factors + 1) * (factors + 2) / 2 / times["accumulate"] / rates[dtype]
                 table.append({"factors": factors, "dtype": dtype, "pairs a row": per_row, "share": share, **times})
                 select, accumulate, solve = (1e9 * value for value in times.values())
-                print(
-                    f"{factors:4d} {dtype:8} {per_row:11.1f} {select:8.1f} {accumulate:11.1f} {solve:10.1f}  {share:.0%}",
-                    flush=True,
-                )
+                numbers = f"{select:8.1f} {accumulate:11.1f} {solve:10.1f}  {share:.0%}"
+                print(f"{factors:4d} {dtype:8} {per_row:11.1f} {numbers}", flush=True)
     benchmarking.save("kernels", {"sgemm": rates, "kernels": table}, arguments.results)
 
 

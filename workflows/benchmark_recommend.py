@@ -1,6 +1,6 @@
 """Top ten of every user: this model's `recommend_all` against implicit's `recommend` in batches, same shapes.
 
-    python workflows/benchmark_recommend.py
+python workflows/benchmark_recommend.py
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Seconds, memory and bytes of a sweep as the pairs double, and as users x items grows at the same pairs.
 
-    python workflows/benchmark_scale.py --most 5.6e7          # from 1e6 pairs, doubling
-    python workflows/benchmark_scale.py --only phone-apps     # 2.5e8 pairs, 1e7 x 1e5
-    python workflows/benchmark_scale.py --plot                # draws the line from the results
+python workflows/benchmark_scale.py --most 5.6e7          # from 1e6 pairs, doubling
+python workflows/benchmark_scale.py --only phone-apps     # 2.5e8 pairs, 1e7 x 1e5
+python workflows/benchmark_scale.py --plot                # draws the line from the results
 """
 
 from __future__ import annotations

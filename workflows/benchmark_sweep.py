@@ -62,9 +62,7 @@ def implicit_bpr(matrix, factors: int, threads: int):
     from implicit.bpr import BayesianPersonalizedRanking
 
     def fit(iterations: int) -> float:
-        model = BayesianPersonalizedRanking(
-            factors=factors, iterations=iterations, num_threads=threads, random_state=0
-        )
+        model = BayesianPersonalizedRanking(factors=factors, iterations=iterations, num_threads=threads, random_state=0)
         return benchmarking.timed(lambda: model.fit(matrix, show_progress=False))
 
     return lambda: (fit(3) - fit(1)) / 2

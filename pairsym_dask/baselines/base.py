@@ -15,8 +15,8 @@ import pandas as pd
 import scipy.sparse
 from tqdm import tqdm
 
+from ..accelerate import compiled
 from ..counts import Counts, open_counts
-from ..kernels import compiled
 from ..predict import SCORES
 from ..spec import InputError, _is_whole
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ..accelerate import compiled
 from ..counts import Counts
-from ..kernels import compiled
 from ..predict import Symbols, energy, sigma_of
 from .base import Baseline, check_choice, check_number, check_whole, draw_item, is_seen, steps
 

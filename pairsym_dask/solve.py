@@ -1,0 +1,188 @@
+"""Rows' posteriors from their statistics: eight rows at a time, a lane each, turned in registers and solved together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .accelerate import inlined
+from .simd import (
+    LANES,
+    add,
+    div,
+    fma,
+    fnma,
+    get,
+    load,
+    mul,
+    number,
+    put,
+    splat,
+    sqrt,
+    store,
+    sub,
+    transpose8,
+)
+
+# fmt: off
+
+@inlined
+def batch_work_size(size: int, width: int) -> int:
+    """Numbers of scratch for a batch: statistics, old tables, right sides, diagonals, two lane vectors, a square."""
+    return (size + 4 * width + 2 + LANES) * LANES
+
+
+@inlined
+def _turn(source: Any, o: int, pitch: int, n: int, out: Any, at: int) -> None:
+    """Eight rows of `source`, `pitch` apart, as lanes: out[at + 8 k + lane] = source[o + lane * pitch + k], k < n."""
+    for k in range(0, n, LANES):
+        p = o + k
+        a, b, c, d, e, f, g, h = transpose8(
+            load(source, p), load(source, p + pitch), load(source, p + 2 * pitch), load(source, p + 3 * pitch),
+            load(source, p + 4 * pitch), load(source, p + 5 * pitch), load(source, p + 6 * pitch),
+            load(source, p + 7 * pitch),
+        )
+        q = at + k * LANES
+        store(out, q, a)
+        store(out, q + 8, b)
+        store(out, q + 16, c)
+        store(out, q + 24, d)
+        store(out, q + 32, e)
+        store(out, q + 40, f)
+        store(out, q + 48, g)
+        store(out, q + 56, h)
+
+
+@inlined
+def _close_batch(
+    work: Any, old: int, lane: int, base: Any, offsets: Any, width: int, factors: int, triangle: int,
+    two_lambda_star: Any, tau: Any, tau_b: Any, biases: bool, right: int, diagonal: int,
+) -> None:
+    """From eight rows' statistics, a lane a row: the new biases, and systems and right-hand sides of the traits.
+
+    `work` begins with the turned statistics; `old`, `lane`, `right` and `diagonal` are places in it: the turned
+    tables of the rows; D' s_i, where bias and its precision go; what the solver takes.
+    """
+    s = load(work, lane)
+    scale = mul(splat(two_lambda_star), s)
+    half = mul(splat(number(base, 0.5)), s)
+    for k in range(0, triangle + width):
+        store(work, k * LANES, fma(scale, splat(get(base, k)), load(work, k * LANES)))
+    b = splat(number(base, 0.0))
+    gather = (triangle + width) * LANES  # sum c/2 z
+    if biases:
+        # rho = G[K,K] + tau_b,  b_i = (h[K] - G[K,:K].m_i) / rho
+        at = get(offsets, factors) + factors
+        rho = add(load(work, at * LANES), splat(tau_b))
+        h = fnma(half, splat(get(base, at)), load(work, gather + factors * LANES))
+        h = sub(h, load(work, (at + 1) * LANES))
+        for k in range(factors):
+            h = fnma(load(work, (get(offsets, k) + factors) * LANES), load(work, old + k * LANES), h)
+        b = div(h, rho)
+        store(work, lane + LANES, rho)
+    store(work, lane, b)
+    for k in range(factors):
+        row = get(offsets, k)
+        # h = sum c/2 z - D' s_i B[K,:]/2 - G[:,b];  right-hand side h[:K] - b_i G[K,:K]
+        h = fnma(half, splat(get(base, row + factors)), load(work, gather + k * LANES))
+        h = sub(h, load(work, (row + factors + 1) * LANES))
+        store(work, right + k * LANES, fnma(b, load(work, (row + factors) * LANES), h))
+        # P = G[:K,:K] + diag(d) + tau I
+        at = (row + k) * LANES
+        p = add(load(work, at), add(load(work, (triangle + k) * LANES), splat(tau)))
+        store(work, at, p)
+        store(work, diagonal + k * LANES, p)
+
+
+@inlined
+def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
+    """Cholesky of eight systems at once, a lane each: U^T U = system in place; the solution at system[right:]."""
+    one = splat(number(system, 1.0))
+    for j in range(factors):
+        row_j = get(offsets, j)
+        s = load(system, (row_j + j) * LANES)
+        for k in range(j):
+            u = load(system, (get(offsets, k) + j) * LANES)
+            s = fnma(u, u, s)
+        inverse = div(one, sqrt(s))
+        store(system, (row_j + j) * LANES, inverse)  # the diagonal keeps the reciprocal
+        c = j + 1
+        while c + 4 <= factors:
+            o = (row_j + c) * LANES
+            s0, s1, s2, s3 = load(system, o), load(system, o + 8), load(system, o + 16), load(system, o + 24)
+            for k in range(j):
+                u = load(system, (get(offsets, k) + j) * LANES)
+                at = (get(offsets, k) + c) * LANES
+                s0, s1 = fnma(u, load(system, at), s0), fnma(u, load(system, at + 8), s1)
+                s2, s3 = fnma(u, load(system, at + 16), s2), fnma(u, load(system, at + 24), s3)
+            store(system, o, mul(s0, inverse))
+            store(system, o + 8, mul(s1, inverse))
+            store(system, o + 16, mul(s2, inverse))
+            store(system, o + 24, mul(s3, inverse))
+            c += 4
+        while c < factors:
+            o = (row_j + c) * LANES
+            s0 = load(system, o)
+            for k in range(j):
+                s0 = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, (get(offsets, k) + c) * LANES), s0)
+            store(system, o, mul(s0, inverse))
+            c += 1
+        # Forward substitution rides along: U^T y = right.
+        s = load(system, right + j * LANES)
+        for k in range(j):
+            s = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, right + k * LANES), s)
+        store(system, right + j * LANES, mul(s, inverse))
+    for j in range(factors - 1, -1, -1):
+        s = load(system, right + j * LANES)
+        o = get(offsets, j) * LANES
+        for k in range(j + 1, factors):
+            s = fnma(load(system, o + k * LANES), load(system, right + k * LANES), s)
+        store(system, right + j * LANES, mul(s, load(system, o + j * LANES)))
+
+
+@inlined
+def solve_rows(
+    stats: Any, o: int, size: int, own: Any, i: int, lanes: int, shown: Any, base: Any, offsets: Any, width: int,
+    factors: int, star: Any, tau: Any, tau_b: Any, biases: bool, work: Any, mean: Any, precision: Any, bias: Any,
+    bias_precision: Any,
+) -> None:
+    """Close and solve a batch: rows i to i + lanes, whose statistics lie `size` apart from `stats[o]` on.
+
+    Eight rows are always computed; what the idle lanes hold is not stored. `work` is scratch.
+    """
+    system, old = 0, size * LANES
+    right = old + 2 * width * LANES
+    diagonal = right + width * LANES
+    lane = diagonal + width * LANES
+    turned = lane + 2 * LANES
+    triangle = size - 2 * width
+    for k in range(lanes):
+        put(work, lane + k, get(shown, i + k))
+        for m in range(0, width, LANES):  # a copy, so that no lane reads beyond the last row
+            store(work, right + k * width + m, load(own, (i + k) * 2 * width + m))
+    for k in range(lanes, LANES):
+        put(work, lane + k, 0.0)
+        for m in range(0, width, LANES):
+            store(work, right + k * width + m, splat(number(work, 0.0)))
+    _turn(stats, o, size, size, work, system)
+    _turn(work, right, width, width, work, old)
+    _close_batch(
+        work, old, lane, base, offsets, width, factors, triangle, star, tau, tau_b, biases, right, diagonal
+    )
+    for k in range(lanes):
+        put(bias, i + k, get(work, lane + k))
+        put(bias_precision, i + k, get(work, lane + LANES + k) if biases else number(work, np.inf))
+    _solve_batch(work, right, offsets, factors)
+    _store_turned(work, right, turned, lanes, i, factors, mean)
+    _store_turned(work, diagonal, turned, lanes, i, factors, precision)
+
+
+@inlined
+def _store_turned(work: Any, values: int, turned: int, lanes: int, i: int, factors: int, out: Any) -> None:
+    """out[i + lane, k] = work[values + 8 k + lane]."""
+    for k in range(0, factors, LANES):
+        _turn(work, values + k * LANES, LANES, LANES, work, turned)
+        for lane in range(lanes):
+            for m in range(min(LANES, factors - k)):
+                put(out, (i + lane) * factors + k + m, get(work, turned + lane * LANES + m))
