@@ -183,12 +183,106 @@ def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:
 def _show(table: Any, output: str | None) -> None:
     if output is None:
         click.echo(table.to_string(index=False, float_format=lambda x: f"{x:.4g}"))
-    elif output.endswith(".parquet"):
+    elif _check_output(output).endswith(".parquet"):
         table.to_parquet(output, index=False)
-    elif output.endswith(".csv"):
-        table.to_csv(output, index=False)
     else:
-        raise click.UsageError(f"--output must end in .parquet or .csv, not {output!r}")
+        table.to_csv(output, index=False)
+
+
+def _check_output(path: str) -> str:
+    if not path.endswith((".parquet", ".csv")):
+        raise click.UsageError(f"a table is written as .parquet or .csv, not {path!r}")
+    return path
+
+
+@pairsym.command()
+@click.argument("counts")
+@click.argument("train")
+@click.argument("held_out")
+@click.option("--fraction", type=float, help="Hold out this share of the pairs [default: one of each user].")
+@click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+@_where
+def split(
+    counts: str, train: str, held_out: str, fraction: float | None, scheduler: str | None, **options: Any
+) -> None:
+    """Hold pairs out: a training store, and a table of held-out pairs (.parquet or .csv)."""
+    from .splits import leave_one_out, split_by_fraction
+
+    _check_output(held_out)
+    with _Place(scheduler) as client:
+        if fraction is None:
+            store, table = leave_one_out(counts, train, client=client, **options)
+        else:
+            store, table = split_by_fraction(counts, train, fraction, client=client, **options)
+    _show(table, held_out)
+    click.echo(f"{store}\n{len(table):,} held-out pairs in {held_out}")
+
+
+@pairsym.command()
+@click.argument("model")
+@click.argument("held_out")
+@click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
+@click.option("-n", "n", type=int, default=10, show_default=True, help="Length of the lists for HR and NDCG.")
+@_where
+def evaluate(model: str, held_out: str, scheduler: str | None, **options: Any) -> None:
+    """Rank held-out pairs: the paper's R by activity of the user, HR, NDCG, MRR, log-likelihood."""
+    from .evaluate import evaluate as run
+    from .model import load
+
+    opened = load(model)
+    with _Place(scheduler) as client:
+        click.echo(run(opened, _read_pairs(opened, held_out), client=client, **options))
+
+
+@pairsym.command()
+@click.argument("models", nargs=-1, required=True)
+@click.argument("held_out")
+@click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
+@click.option("-n", "n", type=int, default=10, show_default=True, help="Length of the lists for HR and NDCG.")
+@_where
+def compare(models: tuple[str, ...], held_out: str, scheduler: str | None, **options: Any) -> None:
+    """Evaluate models, and popularity, on the same held-out pairs, with intervals of the differences."""
+    from .baselines import Popularity
+    from .evaluate import compare as run
+    from .model import load
+
+    opened = {path: load(path) for path in models}
+    first = next(iter(opened.values()))
+    with _Place(scheduler) as client:
+        pairs = _read_pairs(first, held_out)
+        click.echo(run({**opened, "popularity": Popularity().fit(first.counts)}, pairs, client=client, **options))
+
+
+def _read_pairs(model: Any, path: str) -> Any:
+    """A table of held-out pairs, its labels as the model's."""
+    import pandas as pd
+
+    from .spec import InputError
+
+    if not path.endswith((".parquet", ".csv")):
+        raise click.UsageError(f"held-out pairs come as .parquet or .csv, not {path!r}")
+    table = pd.read_parquet(path) if path.endswith(".parquet") else pd.read_csv(path, dtype=str)
+    for side in ("users", "items"):
+        name = side[:-1]
+        if name not in table:
+            raise InputError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}")
+        if path.endswith(".csv"):
+            table[name] = typed_labels(model.counts, side, table[name])
+    return table
+
+
+@pairsym.command()
+@click.argument("counts")
+@click.option("--metric", default="ndcg@10", show_default=True, help="ndcg@10, rank or log_likelihood.")
+@click.option("--candidates", type=int, default=12, show_default=True, help="Settings to try.")
+@click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+@_where
+def tune(counts: str, scheduler: str | None, **options: Any) -> None:
+    """Look for settings by held-out pairs of a training store."""
+    from .tune import tune as run
+
+    with _Place(scheduler) as client:
+        click.echo(run(counts, client=client, progress=True, **options))
 
 
 @pairsym.command()
@@ -198,6 +292,18 @@ def info(store: str) -> None:
     from .info import describe
 
     click.echo("\n".join(describe(store)))
+
+
+@pairsym.command()
+@click.argument("store")
+def verify(store: str) -> None:
+    """Read everything in a store against its digests; exit code 3 when something is not sound."""
+    from .verify import verify as run
+
+    report = run(store)
+    click.echo(report)
+    if not report.sound:
+        sys.exit(3)
 
 
 @pairsym.command()

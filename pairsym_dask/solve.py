@@ -1,4 +1,4 @@
-"""Rows' posteriors from their statistics: eight rows at a time, a lane each, turned in registers and solved together."""
+"""Rows' posteriors from their statistics: eight rows at a time, a lane each, turned in registers, solved together."""
 
 from __future__ import annotations
 

@@ -55,6 +55,29 @@ def test_fit_logs_a_line_a_sweep_without_a_terminal(folder):
     assert ps.load(folder / "again.zarr").history["sweep"].iloc[-1] == 3
 
 
+def test_split_evaluate_compare_and_verify(folder):
+    done = run("split", "plays.zarr", "train.zarr", "held.csv", "--random-state", 1, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(pd.read_csv(folder / "held.csv")) == 23
+    assert run("fit", "train.zarr", "trained.zarr", "--factors", 2, "--sweeps", 2, cwd=folder).returncode == 0
+    done = run("evaluate", "trained.zarr", "held.csv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "ndcg" in done.stdout.lower()
+    done = run("compare", "trained.zarr", "held.csv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "popularity" in done.stdout
+    for store in ("train.zarr", "trained.zarr"):
+        done = run("verify", store, cwd=folder)
+        assert done.returncode == 0, done.stdout
+        assert "sound" in done.stdout
+    chunk = next((folder / "train.zarr" / "by_user" / "index").rglob("c*0*"))
+    chunk = next(path for path in [chunk, *chunk.rglob("*")] if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
+    done = run("verify", "train.zarr", cwd=folder)
+    assert done.returncode == 3
+    assert "NOT SOUND" in done.stdout
+
+
 def test_info_of_both_stores(folder):
     counts, model = (run("info", name, cwd=folder).stdout for name in ("plays.zarr", "model.zarr"))
     assert "23 users x" in counts
