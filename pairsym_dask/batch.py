@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from .counts import Counts
 from .execute import run_tasks
 from .posterior import Commit
-from .predict import Predictor
+from .predict import predictor_of
 from .spec import StoreError
 from .storage import Storage, open_storage
 
@@ -34,27 +33,11 @@ class Order:
     popularity: float
 
 
-_lock = threading.Lock()
-_predictors: dict[str, Predictor] = {}
-
-
-def predictor_of(commit: Commit, counts: Counts) -> Predictor:
-    """The predictor of a commit, its items read once a process."""
-    key = f"{commit.storage.url} {commit.record['digest']}"
-    with _lock:
-        if key not in _predictors:
-            _predictors.clear()
-            _predictors[key] = Predictor(commit, counts)
-        return _predictors[key]
-
-
 def recommend_block(order: Order, block: int) -> int:
     """Task: the best items of one block of users as one Parquet file; its rows."""
     predictor = predictor_of(order.commit, order.counts)
     first, stop = order.counts.cuts["users"].row_range(block)
     positions = np.arange(first, stop)
-    with _lock:
-        predictor.ordered(order.popularity)
     _, table = predictor.table(positions, order.n, order.exclude_seen, None, order.popularity)
     arrow = pa.Table.from_pandas(predictor.labelled(table, positions), preserve_index=False)
     sink = pa.BufferOutputStream()

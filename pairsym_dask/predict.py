@@ -6,6 +6,7 @@ energy's posterior; p(j | i) is sigma(x_ij) E[psi_j], normalised over all items 
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,7 @@ class Predictor:
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
         self._ordered: tuple[float, Ordered] | None = None
+        self._making = threading.Lock()
 
     def users(self, positions: np.ndarray) -> Symbols:
         return Symbols.read(self.commit, "users", positions)
@@ -113,21 +115,27 @@ class Predictor:
     def seen(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sorted items of the users' observed pairs as (indptr, items)."""
         cut = self.counts.cuts["users"]
-        items: list[np.ndarray] = [np.empty(0, np.uint32)] * positions.size
         block = positions // cut.block
+        lengths, parts = np.zeros(positions.size, np.int64), []
         for b in np.unique(block):
-            tile = self.counts.rows("users", int(b))
-            for k in np.flatnonzero(block == b):
-                row = positions[k] - b * cut.block
-                items[k] = tile.indices[tile.indptr[row] : tile.indptr[row + 1]]
-        indptr = np.concatenate([[0], np.cumsum([part.size for part in items])]).astype(np.int64)
-        return indptr, np.concatenate(items) if items else np.empty(0, np.uint32)
+            tile, here = self.counts.rows("users", int(b)), np.flatnonzero(block == b)
+            start = tile.indptr[positions[here] - b * cut.block]
+            lengths[here] = tile.indptr[positions[here] - b * cut.block + 1] - start
+            parts.append((here, start, tile.indices))
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        items = np.empty(indptr[-1], np.uint32)
+        for here, start, indices in parts:
+            # Row by row, so that rows of several blocks may come in any order.
+            within = np.arange(lengths[here].sum()) - np.repeat(np.cumsum(lengths[here]) - lengths[here], lengths[here])
+            items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
+        return indptr, items
 
     def ordered(self, popularity: float) -> Ordered:
         """The items as `best_items` wants them, kept for the last exponent asked for."""
-        if self._ordered is None or self._ordered[0] != popularity:
-            self._ordered = popularity, Ordered.make(self.items, self.popularity, popularity)
-        return self._ordered[1]
+        with self._making:
+            if self._ordered is None or self._ordered[0] != popularity:
+                self._ordered = popularity, Ordered.make(self.items, self.popularity, popularity)
+            return self._ordered[1]
 
     def best(
         self, users: Symbols, n: int, popularity: float, indptr: np.ndarray, seen: np.ndarray, allowed: np.ndarray
@@ -176,6 +184,20 @@ class Predictor:
         table["user"] = self.counts.user_ids[positions[table["user"]]]
         table["item"] = self.counts.item_ids[table["item"]]
         return table
+
+
+_lock = threading.Lock()
+_predictors: dict[tuple[str, str], Predictor] = {}
+
+
+def predictor_of(commit: Commit, counts: Counts) -> Predictor:
+    """The predictor of a commit, its items read once a process."""
+    key = (commit.storage.url, str(commit.record["digest"]))
+    with _lock:
+        if key not in _predictors:
+            _predictors.clear()
+            _predictors[key] = Predictor(commit, counts)
+        return _predictors[key]
 
 
 def check_popularity(popularity: float) -> float:

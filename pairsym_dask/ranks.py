@@ -23,7 +23,7 @@ from .counts import Counts
 from .execute import Executor, Graph
 from .plan import MIB, Room, parse_memory
 from .posterior import Commit
-from .predict import Predictor, Symbols, energy, energy_of_pairs, sigma_of
+from .predict import Predictor, Symbols, energy, energy_of_pairs, predictor_of, sigma_of
 from .spec import InputError, MemoryBudgetError
 
 CELLS = 2**20  # scores computed together: more would leave the cache, fewer would not pay for their preparation
@@ -135,7 +135,7 @@ class Committed:
         return len(self.exponents)
 
     def load(self, counts: Counts, positions: np.ndarray) -> tuple[Predictor, Symbols]:
-        predictor = _predictor_of(self.commit, self.counts)
+        predictor = predictor_of(self.commit, self.counts)
         return predictor, predictor.users(positions)
 
     def score(
@@ -252,18 +252,7 @@ def _room(source: Source, counts: Counts, memory: Any, tasks: int) -> Room:
 
 
 _lock = threading.Lock()
-_last: dict[tuple[str, str], Predictor] = {}
 _slots: dict[int, threading.BoundedSemaphore] = {}  # how many blocks this process may have under way
-
-
-def _predictor_of(commit: Commit, counts: Counts) -> Predictor:
-    """The predictor of a commit, its items read once a process."""
-    key = (commit.storage.url, commit.record["digest"])
-    with _lock:
-        if key not in _last:
-            _last.clear()
-            _last[key] = Predictor(commit, counts)
-        return _last[key]
 
 
 def rank_block(job: Job, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
