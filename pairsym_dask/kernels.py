@@ -438,16 +438,20 @@ def add_background(table: Any, n: int, weight: Any, factors: int, out: Any, mome
     width = table.size // (2 * n)
     triangle = out.size - 2 * width
     work = np.empty(2 * CHUNK * width)
+    table_, work_, out_ = pointer(table), pointer(work), pointer(out)
     i = 0
     while i < n:
         rows = min(CHUNK, n - i)
         for p in range(rows):
             o = (i + p) * 2 * width
             s = weight[i + p]
-            for k in range(width):
-                m = np.float64(table[o + k])
-                work[p * width + k] = m
-                work[(CHUNK + p) * width + k] = s * m
+            weight_ = splat(s)
+            for k in range(0, width, LANES):
+                m_ = widen(load(table_, o + k))
+                store(work_, p * width + k, m_)
+                store(work_, (CHUNK + p) * width + k, mul(weight_, m_))
+                at = triangle + k  # slots beyond the variances gather what nobody reads
+                store(out_, at, fma(weight_, widen(load(table_, o + width + k)), load(out_, at)))
             squares, variances, logs, product = 0.0, 0.0, 0.0, 1.0
             for k in range(factors):
                 m, v = np.float64(table[o + k]), np.float64(table[o + width + k])
@@ -457,17 +461,17 @@ def add_background(table: Any, n: int, weight: Any, factors: int, out: Any, mome
                 if k % 4 == 3:  # few logarithms, without leaving the exponent's range
                     logs += np.log(product)
                     product = 1.0
-                out[triangle + k] += s * v
             b, w = np.float64(table[o + factors + 1]), np.float64(table[o + width + factors])
-            out[triangle + factors] += s * w
             moments[0] += logs + np.log(product)
             moments[1] += squares
             moments[2] += variances
             moments[3] += np.log(w) if w > 0.0 else 0.0  # no variance: no biases
             moments[4] += b * b
             moments[5] += w
-        _add_triangle(pointer(work), 0, CHUNK * width, rows, factors + 2, width, pointer(out), 0)
+        _add_triangle(work_, 0, CHUNK * width, rows, factors + 2, width, out_, 0)
         i += rows
+    keep(work)
+    out[triangle + factors + 1 : triangle + width] = 0.0
 
 
 @compiled
@@ -478,25 +482,34 @@ def background_moments(table: Any, n: int, factors: int, square: Any, d: Any, ou
     sum_j t_j E[a_ij^2] = A^T B A + sum_k d_k (m_ik^2 + v_ik) + sum_k v_ik B_kk + w_i + sum_j t_j w_j.
     """
     width = d.size
+    # What v_ik is multiplied with, and what m_ik^2 is.
+    diagonal = np.zeros(width)
+    for k in range(factors):
+        diagonal[k] = d[k] + square[k * width + k]
+    spread = d.copy()
+    spread[factors:] = 0.0
     left = np.zeros(width)
-    left_, square_ = pointer(left), pointer(square)
+    table_, left_, square_ = pointer(table), pointer(left), pointer(square)
+    diagonal_, spread_ = pointer(diagonal), pointer(spread)
     for i in range(n):
         o = i * 2 * width
-        rest = 0.0
-        for k in range(factors):
-            m, v = np.float64(table[o + k]), np.float64(table[o + width + k])
-            left[k] = m
-            rest += d[k] * (m * m + v) + v * square[k * width + k]
-        left[factors] = np.float64(table[o + factors + 1])
-        left[factors + 1] = 1.0
-        total = splat(0.0)
+        total, mean = splat(0.0), splat(0.0)
+        for k in range(0, width, LANES):
+            m, v = widen(load(table_, o + k)), widen(load(table_, o + width + k))
+            store(left_, k, m)
+            total = fma(load(diagonal_, k), v, total)
+            total = fma(mul(load(spread_, k), m), m, total)
+        put(left_, factors, get(left_, factors + 1))
+        put(left_, factors + 1, 1.0)
         for r in range(0, width, LANES):
             y = splat(0.0)
             for k in range(factors + 2):
                 y = fma(splat(get(left_, k)), load(square_, k * width + r), y)
-            total = fma(y, load(left_, r), total)
-        mean = 0.0
-        for k in range(factors + 2):
-            mean += left[k] * square[factors * width + k]
-        out[i, 0] = hsum(total) + rest + np.float64(table[o + width + factors]) + d[factors]
-        out[i, 1] = mean
+            side = load(left_, r)
+            total = fma(y, side, total)
+            mean = fma(side, load(square_, factors * width + r), mean)
+        out[i, 0] = hsum(total) + np.float64(table[o + width + factors]) + d[factors]
+        out[i, 1] = hsum(mean)
+    keep(left)
+    keep(diagonal)
+    keep(spread)

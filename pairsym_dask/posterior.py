@@ -268,15 +268,12 @@ class ModelStore:
                 if name not in committed and grace > 0:
                     clock = now(self.storage) if clock is None else clock
                     # Tasks of a driver that was killed beside a living cluster may still be writing.
-                    if self._last_write(name) > clock - grace:
+                    if self.storage.last_write(name) > clock - grace:
                         continue
                 self.remove_generation(name)
         if clock is not None:
             for folder in ("", "commits", "lock"):
                 self.storage.remove_partials(folder, clock - grace)
-
-    def _last_write(self, folder: str) -> float:
-        return max((entry.changed for entry in self.storage.listing(folder).values()), default=0.0)
 
     def remove_generation(self, folder: str) -> None:
         """Delete a generation so that it is never seen half deleted."""

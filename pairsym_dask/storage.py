@@ -88,6 +88,10 @@ class Storage:
         """All keys below a folder; unfinished writes left out."""
         raise NotImplementedError
 
+    def last_write(self, prefix: str) -> float:
+        """When something below a folder was changed last, unfinished writes too; by the store's own clock."""
+        return max((entry.changed for entry in self.listing(prefix).values()), default=0.0)
+
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below a folder, sorted."""
         raise NotImplementedError
@@ -213,7 +217,11 @@ class LocalStorage(Storage):
         """Turn the system's errors into a sentence; those that callers ask about pass."""
         try:
             yield
-        except (FileNotFoundError, FileExistsError):
+        except FileNotFoundError:
+            if verb == "write":
+                raise StoreError(f"cannot write {path}: its folder was removed meanwhile") from None
+            raise
+        except FileExistsError:
             raise
         except (NotADirectoryError, IsADirectoryError):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
@@ -350,6 +358,16 @@ class LocalStorage(Storage):
                         continue  # removed since
                     found[key] = Entry(status.st_size, status.st_mtime)
         return found
+
+    def last_write(self, prefix: str) -> float:
+        newest = 0.0
+        for folder, _, names in os.walk(self._path(prefix)):
+            for path in (folder, *(os.path.join(folder, name) for name in names)):
+                try:
+                    newest = max(newest, os.lstat(path).st_mtime)
+                except FileNotFoundError:
+                    pass  # removed since
+        return newest
 
     def folders(self, prefix: str = "") -> list[str]:
         base = self._path(prefix) if prefix else self.root

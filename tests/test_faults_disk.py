@@ -205,7 +205,7 @@ def test_a_power_cut_at_any_moment_loses_no_reported_sweep(reference: list[str],
 @pytest.mark.long
 def test_long_power_cuts(reference: list[str], tmp_path: Path) -> None:
     disk, counts = record_fit(tmp_path, 3)
-    cases, lost = losses(disk, counts, reference, tmp_path, 1, 8)
+    cases, lost = losses(disk, counts, reference, tmp_path, 1, 4)
     print(f"\npower cuts: {len(disk.history)} calls, {cases} cases, {lost} losses")
     assert lost == 0
 

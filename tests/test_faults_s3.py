@@ -246,8 +246,11 @@ def test_a_server_that_is_down_is_told(counts: Counts, options: dict[str, Any], 
 # Two drivers
 
 
-def race(counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any] | None = None) -> list[list[int]]:
-    """Two drivers that do not heed the lock; the sweeps that each has committed."""
+def race(
+    counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any] | None = None
+) -> tuple[list[list[int]], int]:
+    """Two drivers that do not heed the lock; the sweeps that each has committed, and how many commits were refused."""
+    refused = []
     won: list[list[int]] = [[], []]
     start = threading.Barrier(2)
     crashes: list[BaseException] = []
@@ -259,9 +262,14 @@ def race(counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any]
                 run_fit(counts, path, sweeps, storage_options=storage_options, callback=lambda s, *_: won[n].append(s))
                 return
             except StoreError as error:
-                if "another fit has committed" not in str(error) and "removed since" not in str(error):
+                if "another fit has committed" in str(error):
+                    refused.append(n)
+                elif "removed since" not in str(error):
                     crashes.append(error)
                     return
+            except BaseException as error:
+                crashes.append(error)
+                return
 
     threads = [threading.Thread(target=drive, args=(n,)) for n in range(2)]
     for thread in threads:
@@ -269,7 +277,7 @@ def race(counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any]
     for thread in threads:
         thread.join()
     assert not crashes, crashes
-    return won
+    return won, len(refused)
 
 
 @pytest.fixture
@@ -279,17 +287,18 @@ def lawless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def races(number: int, counts: Counts, reference: list[str], make: Callable[[int], Any], options: Any = None) -> str:
-    contested = 0
+    contested = losers = 0
     for n in range(number):
         path = make(n)
-        won = race(counts, path, 3, options)
+        won, refused = race(counts, path, 3, options)
+        losers += refused
         assert sorted(won[0] + won[1]) == [1, 2, 3], "a sweep has two winners, or none"
         contested += bool(won[0]) and bool(won[1])
         assert all_bits(path, options) == reference
         assert verify(path, options).sound
         if options is None:
             shutil.rmtree(path)
-    return f"{number} races of two drivers over 3 sweeps: one winner a sweep, both won some in {contested}"
+    return f"{number} races over 3 sweeps: one winner a sweep, {losers} commits refused, both won some in {contested}"
 
 
 @pytest.mark.usefixtures("lawless")

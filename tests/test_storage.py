@@ -269,11 +269,26 @@ def test_dead_attempts_are_removed_after_a_grace_time(
     run_fit(counts, path, 1)
     assert attempt.exists()
     assert partial.exists()
-    for file in (attempt / "c.0.0", partial):
+    for file in (attempt / "c.0.0", partial, attempt, attempt.parent, attempt.parent.parent):
         os.utime(file, (1, 1))
     run_fit(counts, path, 1)
     assert not attempt.exists()
     assert not partial.exists()
+
+
+def test_an_attempt_that_has_only_begun_is_not_taken_for_a_dead_one(counts: Counts, tmp_path: Path) -> None:
+    """Two drivers without a lock: one removed the other's folder before its first file was there."""
+    path = tmp_path / "model.zarr"
+    run_fit(counts, path, 1)
+    (path / "generation-00002-abcdef/users").mkdir(parents=True)
+    run_fit(counts, path, 1)
+    assert (path / "generation-00002-abcdef/users").exists()
+
+
+def test_writing_into_a_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalStorage, "_make_folder", lambda self, folder: None)
+    with pytest.raises(StoreError, match="cannot write .*/gone/a: its folder was removed meanwhile"):
+        LocalStorage(str(tmp_path)).write("gone/a", b"x")
 
 
 def test_a_failed_attempt_of_this_process_is_removed_at_once(
