@@ -55,10 +55,12 @@ class Plan:
         Where the short side has several tiles their rows are a power of two, so no block straddles tiles.
         """
         short = other(self.long)
-        fits = STATISTICS // (statistics_size(self.factors) * self.itemsize)
+        fits = max(64, STATISTICS // (statistics_size(self.factors) * self.itemsize))
         step = self.cuts[short].block
-        while step > max(fits, 64):
-            step = -(-step // 2)
+        if self.cuts[short].blocks == 1:
+            step = -(-step // -(-step // fits))
+        while step > fits:
+            step //= 2
         return {self.long: self.cuts[self.long].block, short: step}
 
     def count(self, side: str) -> int:

@@ -280,9 +280,12 @@ class ModelStore:
         if "://" in self.url:
             self.storage.remove(f"{folder}/zarr.json")
             self.storage.remove(folder)
-        elif folder in self.storage.folders():
+            return
+        try:
             self.storage.move(folder, _REMOVED + folder)
-            self.storage.remove_soon(_REMOVED + folder)
+        except FileNotFoundError:
+            return  # gone already
+        self.storage.remove_soon(_REMOVED + folder)
 
     # Damage
 

@@ -96,44 +96,78 @@ def _close_batch(
 
 
 @inlined
-def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
-    """Cholesky of eight systems at once, a lane each: U^T U = system in place; the solution at system[right:]."""
-    one = splat(number(system, 1.0))
-    for j in range(factors):
-        row_j = get(offsets, j)
-        s = load(system, (row_j + j) * LANES)
+def _eliminate(system: Any, offsets: Any, j: int, c: int) -> Any:
+    """system[j, c] - sum_k<j U[k, j] U[k, c]."""
+    s = load(system, (get(offsets, j) + c) * LANES)
+    for k in range(j):
+        row = get(offsets, k)
+        s = fnma(load(system, (row + j) * LANES), load(system, (row + c) * LANES), s)
+    return s
+
+
+@inlined
+def _factor_two_rows(system: Any, offsets: Any, j: int, factors: int, first: Any, second: Any, corner: Any) -> None:
+    """Rows j and j + 1 of U from column j + 2 on; two rows by four columns share their loads."""
+    row, next_row = get(offsets, j) * LANES, get(offsets, j + 1) * LANES
+    c = j + 2
+    while c + 4 <= factors:
+        o, q = row + c * LANES, next_row + c * LANES
+        s0, s1, s2, s3 = load(system, o), load(system, o + 8), load(system, o + 16), load(system, o + 24)
+        t0, t1, t2, t3 = load(system, q), load(system, q + 8), load(system, q + 16), load(system, q + 24)
         for k in range(j):
-            u = load(system, (get(offsets, k) + j) * LANES)
-            s = fnma(u, u, s)
-        inverse = div(one, sqrt(s))
-        store(system, (row_j + j) * LANES, inverse)  # the diagonal keeps the reciprocal
-        c = j + 1
-        while c + 4 <= factors:
-            o = (row_j + c) * LANES
-            s0, s1, s2, s3 = load(system, o), load(system, o + 8), load(system, o + 16), load(system, o + 24)
-            for k in range(j):
-                u = load(system, (get(offsets, k) + j) * LANES)
-                at = (get(offsets, k) + c) * LANES
-                s0, s1 = fnma(u, load(system, at), s0), fnma(u, load(system, at + 8), s1)
-                s2, s3 = fnma(u, load(system, at + 16), s2), fnma(u, load(system, at + 24), s3)
-            store(system, o, mul(s0, inverse))
-            store(system, o + 8, mul(s1, inverse))
-            store(system, o + 16, mul(s2, inverse))
-            store(system, o + 24, mul(s3, inverse))
-            c += 4
-        while c < factors:
-            o = (row_j + c) * LANES
-            s0 = load(system, o)
-            for k in range(j):
-                s0 = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, (get(offsets, k) + c) * LANES), s0)
-            store(system, o, mul(s0, inverse))
-            c += 1
-        # Forward substitution rides along: U^T y = right.
+            at = get(offsets, k) * LANES
+            u, w = load(system, at + j * LANES), load(system, at + j * LANES + 8)
+            at += c * LANES
+            v = load(system, at)
+            s0, t0 = fnma(u, v, s0), fnma(w, v, t0)
+            v = load(system, at + 8)
+            s1, t1 = fnma(u, v, s1), fnma(w, v, t1)
+            v = load(system, at + 16)
+            s2, t2 = fnma(u, v, s2), fnma(w, v, t2)
+            v = load(system, at + 24)
+            s3, t3 = fnma(u, v, s3), fnma(w, v, t3)
+        s0, s1, s2, s3 = mul(s0, first), mul(s1, first), mul(s2, first), mul(s3, first)
+        store(system, o, s0)
+        store(system, o + 8, s1)
+        store(system, o + 16, s2)
+        store(system, o + 24, s3)
+        store(system, q, mul(fnma(corner, s0, t0), second))
+        store(system, q + 8, mul(fnma(corner, s1, t1), second))
+        store(system, q + 16, mul(fnma(corner, s2, t2), second))
+        store(system, q + 24, mul(fnma(corner, s3, t3), second))
+        c += 4
+    while c < factors:
+        s = mul(_eliminate(system, offsets, j, c), first)
+        store(system, row + c * LANES, s)
+        store(system, next_row + c * LANES, mul(_eliminate(system, offsets, j + 1, c), second))
+        c += 1
+
+
+@inlined
+def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
+    """Cholesky of eight systems at once, a lane each: U^T U = system in place; the solution at system[right:].
+
+    The diagonal of U keeps reciprocals.
+    """
+    one = splat(number(system, 1.0))
+    j = 0
+    while j < factors:
+        o = (get(offsets, j) + j) * LANES
+        first = div(one, sqrt(_eliminate(system, offsets, j, j)))
+        store(system, o, first)
+        if j + 1 < factors:
+            corner = mul(_eliminate(system, offsets, j, j + 1), first)
+            store(system, o + LANES, corner)
+            second = div(one, sqrt(_eliminate(system, offsets, j + 1, j + 1)))
+            store(system, (get(offsets, j + 1) + j + 1) * LANES, second)
+            _factor_two_rows(system, offsets, j, factors, first, second, corner)
+        j += 2
+    for j in range(factors):  # U^T y = right
         s = load(system, right + j * LANES)
         for k in range(j):
             s = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, right + k * LANES), s)
-        store(system, right + j * LANES, mul(s, inverse))
-    for j in range(factors - 1, -1, -1):
+        store(system, right + j * LANES, mul(s, load(system, (get(offsets, j) + j) * LANES)))
+    for j in range(factors - 1, -1, -1):  # U x = y
         s = load(system, right + j * LANES)
         o = get(offsets, j) * LANES
         for k in range(j + 1, factors):

@@ -25,6 +25,8 @@ import xxhash
 from .spec import StoreError
 
 PARTIAL = ".partial"  # ending of files that are being written
+WRITE_THREADS = 2  # writers in the background of a process
+BACKLOG = 16 * 2**20  # bytes that may wait for them
 FSYNC_THREADS = 8  # fsyncs under way in a process: they share the journal's commits, so many cost little more than one
 BACKGROUND = True  # False: write_soon waits for its own fsync, so that operations come in a fixed order
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -59,7 +61,10 @@ class Storage:
         raise NotImplementedError
 
     def write_soon(self, key: str, data: bytes | memoryview) -> None:
-        """Put bytes under a key, seen by readers at once, durable after the next `settle` in this process."""
+        """Put bytes under a key, seen at once by readers in this process, by all and durable after the next `settle`.
+
+        The bytes must not change until then.
+        """
         self.write(key, data)
 
     def settle(self) -> None:
@@ -178,12 +183,44 @@ disk = Disk()
 
 
 class _Background:
-    """fsyncs and deletions under way in the background of this process."""
+    """Writes, fsyncs and deletions under way in the background of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: dict[str, list[Future[None]]] = {}
+        self._writers: ThreadPoolExecutor | None = None
+        self._writing: dict[tuple[str, str], Future[None]] = {}
+        self._room = threading.Condition()
+        self._bytes = 0
+
+    def write(self, root: str, key: str, size: int, work: Callable[[], None]) -> None:
+        """Do a write in the background; waits while too many bytes are under way."""
+        with self._room:
+            self._room.wait_for(lambda: self._bytes == 0 or self._bytes + size <= BACKLOG)
+            self._bytes += size
+        with self._lock:
+            if self._writers is None:
+                self._writers = ThreadPoolExecutor(WRITE_THREADS, "pairsym-write")
+            future = self._writers.submit(work)
+            self._writing[root, key] = future
+            self._waiting.setdefault(root, []).append(future)
+        future.add_done_callback(lambda done: self._written(root, key, size, done))
+
+    def _written(self, root: str, key: str, size: int, done: Future[None]) -> None:
+        with self._lock:
+            if self._writing.get((root, key)) is done:
+                del self._writing[root, key]
+        with self._room:
+            self._bytes -= size
+            self._room.notify_all()
+
+    def seen(self, root: str, key: str | None = None) -> None:
+        """Wait until a key (or all keys) that this process writes can be read; their errors are `wait`'s to tell."""
+        with self._lock:
+            futures = [future for (r, k), future in self._writing.items() if r == root and key in (None, k)]
+        for future in futures:
+            future.exception()
 
     def add(self, root: str, work: Callable[[], None]) -> None:
         with self._lock:
@@ -275,6 +312,14 @@ class LocalStorage(Storage):
 
     def write_soon(self, key: str, data: bytes | memoryview) -> None:
         path = self._path(key)
+        if BACKGROUND:
+            size = memoryview(data).nbytes
+            _background.write(self.url, key, size, lambda: _background.add(self.url, self._put(path, data)))
+        else:
+            self._put(path, data)()
+
+    def _put(self, path: Path, data: bytes | memoryview) -> Callable[[], None]:
+        """Put bytes under a path; they are durable when what is returned has been called."""
         with self._words("write", path):
             partial, descriptor = self._write_partial(path, data)
             try:
@@ -291,12 +336,10 @@ class LocalStorage(Storage):
                 finally:
                     os.close(descriptor)
 
-        if BACKGROUND:
-            _background.add(self.url, flush)
-        else:
-            flush()
+        return flush
 
     def settle(self) -> None:
+        _background.seen(self.url)  # whatever they leave to fsync is known then
         _background.wait(self.url)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -334,11 +377,13 @@ class LocalStorage(Storage):
 
     def read(self, key: str, limit: int | None = None) -> bytes:
         path = self._path(key)
+        _background.seen(self.url, key)
         with self._words("read", path), open(path, "rb") as file:
             return file.read(-1 if limit is None else limit)
 
     def entry(self, key: str) -> Entry:
         path = self._path(key)
+        _background.seen(self.url, key)
         with self._words("read", path):
             status = path.stat()
             if path.is_dir():
@@ -347,6 +392,7 @@ class LocalStorage(Storage):
 
     def listing(self, prefix: str = "") -> dict[str, Entry]:
         base = self._path(prefix) if prefix else self.root
+        _background.seen(self.url)
         found = {}
         for folder, _, names in os.walk(base):
             for name in names:
@@ -375,6 +421,7 @@ class LocalStorage(Storage):
 
     def remove(self, prefix: str) -> None:
         path = self._path(prefix)
+        _background.seen(self.url)
         with self._words("remove", path):
             self._remove(path)
 
@@ -397,6 +444,7 @@ class LocalStorage(Storage):
 
     def move(self, prefix: str, target: str) -> None:
         path, goal = self._path(prefix), self._path(target)
+        _background.seen(self.url)
         with self._words("move", path):
             self._make_folder(goal.parent)
             disk.replace(path, goal)

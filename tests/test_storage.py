@@ -287,7 +287,7 @@ def test_an_attempt_that_has_only_begun_is_not_taken_for_a_dead_one(counts: Coun
 
 def test_writing_into_a_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalStorage, "_make_folder", lambda self, folder: None)
-    with pytest.raises(StoreError, match="cannot write .*/gone/a: its folder was removed meanwhile"):
+    with pytest.raises(StoreError, match=r"cannot write .*/gone/a: its folder was removed meanwhile"):
         LocalStorage(str(tmp_path)).write("gone/a", b"x")
 
 
