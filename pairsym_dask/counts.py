@@ -251,6 +251,11 @@ class Counts:
         return float.fromhex(self.record["total"])
 
     @property
+    def dtype(self) -> np.dtype:
+        """Type of the counts as matrices: wide, because sums of the stored bytes would wrap round."""
+        return np.dtype(np.int64 if np.dtype(self.layout.count_dtype).kind == "u" else np.float64)
+
+    @property
     def digest(self) -> str:
         """Digest of the content: the same pairs and labels give the same one, wherever they came from."""
         return str(self.record["content"])
@@ -336,7 +341,8 @@ class Counts:
         tiles = [self.rows("users", b) for b in range(self.cuts["users"].blocks)]
         indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(tile.indptr) for tile in tiles]))])
         indices = np.concatenate([tile.indices for tile in tiles]).astype(np.int64)
-        return scipy.sparse.csr_matrix((np.concatenate([tile.counts for tile in tiles]), indices, indptr), self.shape)
+        data = np.concatenate([tile.counts for tile in tiles]).astype(self.dtype)
+        return scipy.sparse.csr_matrix((data, indices, indptr), self.shape)
 
     def to_dask(self) -> Any:
         """A lazy dask array of sparse.GCXS blocks, users x items, a block a row block."""
@@ -346,12 +352,12 @@ class Counts:
 
         cut = self.cuts["users"]
         load = dask.delayed(_gcxs, pure=True)
-        meta = sparse.GCXS.from_numpy(np.zeros((0, 0), self.layout.count_dtype))
+        meta = sparse.GCXS.from_numpy(np.zeros((0, 0), self.dtype))
         blocks = []
         for b in range(cut.blocks):
             first, stop = cut.row_range(b)
             delayed = load(self, b, dask_key_name=f"read-counts-{self.digest[:8]}-{b}")
-            blocks.append(da.from_delayed(delayed, (stop - first, cut.columns), self.layout.count_dtype, meta=meta))
+            blocks.append(da.from_delayed(delayed, (stop - first, cut.columns), self.dtype, meta=meta))
         return da.concatenate(blocks, axis=0)
 
     def __repr__(self) -> str:
@@ -382,7 +388,11 @@ def _gcxs(counts: Counts, block: int) -> Any:
     first, stop = counts.cuts["users"].row_range(block)
     tile = counts.rows("users", block)
     shape = (stop - first, counts.shape[1])
-    return sparse.GCXS((tile.counts, tile.indices.astype(np.int64), tile.indptr), shape=shape, compressed_axes=(0,))
+    return sparse.GCXS(
+        (tile.counts.astype(counts.dtype), tile.indices.astype(np.int64), tile.indptr),
+        shape=shape,
+        compressed_axes=(0,),
+    )
 
 
 def open_counts(

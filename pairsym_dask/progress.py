@@ -24,22 +24,21 @@ class Progress:
         self._began = time.perf_counter()
         self._sweep = sweep
         if self.enabled and self.stream.isatty():
-            self._bar = tqdm(total=tasks, file=self.stream, leave=False, bar_format="{desc} |{bar}| {postfix}")
-            self._bar.set_description_str(f"sweep {sweep}/{self.sweeps}")
-            self._show()
+            self._bar = tqdm(total=tasks, file=self.stream, leave=False, bar_format="{desc} |{bar}|")
+            self._show("")
 
     def step(self, name: str) -> None:
         if self._bar is not None:
-            self._bar.set_description_str(f"sweep {self._sweep}/{self.sweeps} {name:<13}")
-            self._show()
+            self._show(name)
 
     def done(self, key: str) -> None:
         if self._bar is not None:
             self._bar.update()
 
-    def _show(self) -> None:
-        bound = f"bound {self.bound:.8g}, " if self.bound is not None else ""
-        self._bar.set_postfix_str(bound + self._left(self._sweep - 1))
+    def _show(self, step: str) -> None:
+        bound = f", bound {self.bound:.8g}" if self.bound is not None else ""
+        left = self._left(self._sweep - 1)
+        self._bar.set_description_str(f"sweep {self._sweep}/{self.sweeps} {step:<12}{bound}, {left}")
 
     def _left(self, finished: int) -> str:
         if not self._durations:
