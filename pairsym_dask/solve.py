@@ -55,20 +55,36 @@ def _turn(source: Any, o: int, pitch: int, n: int, out: Any, at: int) -> None:
 
 
 @inlined
+def _turn_statistics(stats: Any, o: int, size: int, base: Any, scale: Any, out: Any) -> None:
+    """Eight rows' statistics as lanes, each with its share `scale` of the background `base`."""
+    for k in range(0, size, LANES):
+        p = o + k
+        a, b, c, d, e, f, g, h = transpose8(
+            load(stats, p), load(stats, p + size), load(stats, p + 2 * size), load(stats, p + 3 * size),
+            load(stats, p + 4 * size), load(stats, p + 5 * size), load(stats, p + 6 * size), load(stats, p + 7 * size),
+        )
+        q = k * LANES
+        store(out, q, fma(scale, splat(get(base, k)), a))
+        store(out, q + 8, fma(scale, splat(get(base, k + 1)), b))
+        store(out, q + 16, fma(scale, splat(get(base, k + 2)), c))
+        store(out, q + 24, fma(scale, splat(get(base, k + 3)), d))
+        store(out, q + 32, fma(scale, splat(get(base, k + 4)), e))
+        store(out, q + 40, fma(scale, splat(get(base, k + 5)), f))
+        store(out, q + 48, fma(scale, splat(get(base, k + 6)), g))
+        store(out, q + 56, fma(scale, splat(get(base, k + 7)), h))
+
+
+@inlined
 def _close_batch(
     work: Any, old: int, lane: int, base: Any, offsets: Any, width: int, factors: int, triangle: int,
-    two_lambda_star: Any, tau: Any, tau_b: Any, biases: bool, right: int, diagonal: int,
+    tau: Any, tau_b: Any, biases: bool, right: int, diagonal: int,
 ) -> None:
     """From eight rows' statistics, a lane a row: the new biases, and systems and right-hand sides of the traits.
 
     `work` begins with the turned statistics; `old`, `lane`, `right` and `diagonal` are places in it: the turned
     tables of the rows; D' s_i, where bias and its precision go; what the solver takes.
     """
-    s = load(work, lane)
-    scale = mul(splat(two_lambda_star), s)
-    half = mul(splat(number(base, 0.5)), s)
-    for k in range(0, triangle + width):
-        store(work, k * LANES, fma(scale, splat(get(base, k)), load(work, k * LANES)))
+    half = mul(splat(number(base, 0.5)), load(work, lane))
     b = splat(number(base, 0.0))
     gather = (triangle + width) * LANES  # sum c/2 z
     if biases:
@@ -97,12 +113,23 @@ def _close_batch(
 
 @inlined
 def _eliminate(system: Any, offsets: Any, j: int, c: int) -> Any:
-    """system[j, c] - sum_k<j U[k, j] U[k, c]."""
-    s = load(system, (get(offsets, j) + c) * LANES)
-    for k in range(j):
-        row = get(offsets, k)
-        s = fnma(load(system, (row + j) * LANES), load(system, (row + c) * LANES), s)
-    return s
+    """system[j, c] - sum_k<j U[k, j] U[k, c]; four sums at a time, or each product would wait for the one before."""
+    s0 = load(system, (get(offsets, j) + c) * LANES)
+    s1 = splat(number(system, 0.0))
+    s2, s3 = s1, s1
+    k = 0
+    while k + 4 <= j:
+        o, p, q, r = get(offsets, k), get(offsets, k + 1), get(offsets, k + 2), get(offsets, k + 3)
+        s0 = fnma(load(system, (o + j) * LANES), load(system, (o + c) * LANES), s0)
+        s1 = fnma(load(system, (p + j) * LANES), load(system, (p + c) * LANES), s1)
+        s2 = fnma(load(system, (q + j) * LANES), load(system, (q + c) * LANES), s2)
+        s3 = fnma(load(system, (r + j) * LANES), load(system, (r + c) * LANES), s3)
+        k += 4
+    while k < j:
+        o = get(offsets, k)
+        s0 = fnma(load(system, (o + j) * LANES), load(system, (o + c) * LANES), s0)
+        k += 1
+    return add(add(s0, s1), add(s2, s3))
 
 
 @inlined
@@ -162,17 +189,20 @@ def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
             store(system, (get(offsets, j + 1) + j + 1) * LANES, second)
             _factor_two_rows(system, offsets, j, factors, first, second, corner)
         j += 2
-    for j in range(factors):  # U^T y = right
-        s = load(system, right + j * LANES)
-        for k in range(j):
-            s = fnma(load(system, (get(offsets, k) + j) * LANES), load(system, right + k * LANES), s)
-        store(system, right + j * LANES, mul(s, load(system, (get(offsets, j) + j) * LANES)))
-    for j in range(factors - 1, -1, -1):  # U x = y
-        s = load(system, right + j * LANES)
+    # U^T y = right, column by column, and U x = y, so that no product waits for the one before.
+    for j in range(factors):
         o = get(offsets, j) * LANES
+        y = mul(load(system, right + j * LANES), load(system, o + j * LANES))
+        store(system, right + j * LANES, y)
         for k in range(j + 1, factors):
-            s = fnma(load(system, o + k * LANES), load(system, right + k * LANES), s)
-        store(system, right + j * LANES, mul(s, load(system, o + j * LANES)))
+            at = right + k * LANES
+            store(system, at, fnma(y, load(system, o + k * LANES), load(system, at)))
+    for j in range(factors - 1, -1, -1):
+        x = mul(load(system, right + j * LANES), load(system, (get(offsets, j) + j) * LANES))
+        store(system, right + j * LANES, x)
+        for k in range(j):
+            at = right + k * LANES
+            store(system, at, fnma(x, load(system, (get(offsets, k) + j) * LANES), load(system, at)))
 
 
 @inlined
@@ -185,7 +215,7 @@ def solve_rows(
 
     Eight rows are always computed; what the idle lanes hold is not stored. `work` is scratch.
     """
-    system, old = 0, size * LANES
+    old = size * LANES
     right = old + 2 * width * LANES
     diagonal = right + width * LANES
     lane = diagonal + width * LANES
@@ -199,10 +229,10 @@ def solve_rows(
         put(work, lane + k, 0.0)
         for m in range(0, width, LANES):
             store(work, right + k * width + m, splat(number(work, 0.0)))
-    _turn(stats, o, size, size, work, system)
+    _turn_statistics(stats, o, size, base, mul(splat(star), load(work, lane)), work)
     _turn(work, right, width, width, work, old)
     _close_batch(
-        work, old, lane, base, offsets, width, factors, triangle, star, tau, tau_b, biases, right, diagonal
+        work, old, lane, base, offsets, width, factors, triangle, tau, tau_b, biases, right, diagonal
     )
     for k in range(lanes):
         put(bias, i + k, get(work, lane + k))
