@@ -191,6 +191,7 @@ class _Background:
         self._waiting: dict[str, list[Future[None]]] = {}
         self._writers: ThreadPoolExecutor | None = None
         self._writing: dict[tuple[str, str], Future[None]] = {}
+        self._failed: dict[tuple[str, str], BaseException] = {}
         self._room = threading.Condition()
         self._bytes = 0
 
@@ -211,16 +212,24 @@ class _Background:
         with self._lock:
             if self._writing.get((root, key)) is done:
                 del self._writing[root, key]
+                if (error := done.exception()) is not None:
+                    self._failed[root, key] = error
         with self._room:
             self._bytes -= size
             self._room.notify_all()
 
     def seen(self, root: str, key: str | None = None) -> None:
-        """Wait until a key (or all keys) that this process writes can be read; their errors are `wait`'s to tell."""
+        """Wait until a key (or all keys) that this process writes can be read.
+
+        A key that could not be written is that error for its readers, not a missing file. All errors are also told
+        by `wait`.
+        """
         with self._lock:
             futures = [future for (r, k), future in self._writing.items() if r == root and key in (None, k)]
-        for future in futures:
-            future.exception()
+            failed = None if key is None else self._failed.get((root, key))
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if key is not None and (failed is not None or errors):
+            raise failed or errors[0]
 
     def add(self, root: str, work: Callable[[], None]) -> None:
         with self._lock:
@@ -231,6 +240,8 @@ class _Background:
     def wait(self, root: str) -> None:
         with self._lock:
             waiting = self._waiting.pop(root, [])
+            for place in [place for place in self._failed if place[0] == root]:
+                del self._failed[place]
         errors = [error for future in waiting if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

@@ -73,6 +73,19 @@ def test_write_soon_tells_a_failed_fsync_at_settle(tmp_path: Path, monkeypatch: 
     store.settle()
 
 
+def test_a_disk_that_fills_up_behind_a_fit_is_told_as_such(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With writes in the background, a reader met a missing file before the writer's error was told."""
+    for at in range(60, 180, 15):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "disk", FaultyDisk("ENOSPC", at))
+            with pytest.raises(StoreError, match="No space left on device"):
+                run_fit(counts, tmp_path / "model.zarr", 2)
+    run_fit(counts, tmp_path / "model.zarr", 2)
+    assert verify(tmp_path / "model.zarr").sound
+
+
 def test_removing_follows_no_links(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").write_text("precious")
