@@ -119,6 +119,8 @@ def _settings(function: Any) -> Any:
 @click.argument("model")
 @click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
+@click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
+@click.option("--discard-damaged", is_flag=True, help="Set damaged sweeps aside and go on from the last sound one.")
 @_settings
 @_where
 def fit(
@@ -126,6 +128,8 @@ def fit(
     model: str,
     sweeps: int,
     tol: float | None,
+    keep: int | None,
+    discard_damaged: bool,
     scheduler: str | None,
     memory: str | None,
     threads: int | None,
@@ -136,8 +140,9 @@ def fit(
 
     with _Place(scheduler) as client:
         fitted = PairedSymbols(**settings).fit(
-            counts, model, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads, progress=True
-        )
+            counts, model, sweeps=sweeps, tol=tol, keep=keep, discard_damaged=discard_damaged, memory=memory,
+            client=client, threads=threads, progress=True,
+        )  # fmt: skip
     click.echo(f"{model}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
 
 

@@ -50,6 +50,8 @@ def _kind(counts: Counts, side: str) -> str:
 def describe_model(store: ModelStore) -> list[str]:
     commits = store.commits()
     lines = [f"model store {store.url}"]
+    if (holder := store.holder()) is not None:
+        lines.append(f"  in use by {holder}")
     if not commits:
         return [*lines, "  no committed sweep yet"]
     last = commits[-1]
