@@ -102,7 +102,7 @@ def spark_als(matrix, factors: int, threads: int):
     def fit(iterations: int) -> float:
         als = ALS(
             rank=factors, maxIter=iterations, implicitPrefs=True, userCol="user", itemCol="item", ratingCol="rating",
-            numBlocks=2 * threads, seed=0,
+            numUserBlocks=2 * threads, numItemBlocks=2 * threads, seed=0,
         )  # fmt: skip
         return benchmarking.timed(lambda: als.fit(data))
 
