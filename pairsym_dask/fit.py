@@ -65,7 +65,10 @@ def fit(
                 warnings.warn(f"set aside as damaged: {line}", UserWarning, stacklevel=2)
         passes = executor.check_workers([(counts.storage, RECORD), (store.storage, lock.key)])
         run = _Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes)
-        return run.go_on(sweeps, tol, callback)
+        try:
+            return run.go_on(sweeps, tol, callback)
+        finally:
+            tasks.forget()  # the next fit, or the rest of a notebook, wants the memory
 
 
 def parse_keep(keep: int | Iterable[int] | None) -> Callable[[int], bool]:

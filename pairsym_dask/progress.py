@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -21,7 +20,6 @@ class Progress:
         self._durations: list[float] = []
 
     def start_sweep(self, sweep: int, tasks: int) -> None:
-        self._began = time.perf_counter()
         self._sweep = sweep
         if self.enabled and self.stream.isatty():
             self._bar = tqdm(total=tasks, file=self.stream, leave=False, bar_format="{desc} |{bar}|")

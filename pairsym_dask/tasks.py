@@ -130,7 +130,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forget() -> None:
-    """Empty this process's shelves."""
+    """Empty this process's shelves; a fit under way in another thread reads again what it misses."""
     _shelf.drop(lambda key: True)
     _tables.drop(lambda key: True)
 

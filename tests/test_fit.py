@@ -139,6 +139,13 @@ def test_a_memory_budget_changes_no_bits(tmp_path, small):
     assert digest(free) == digest(tight)
 
 
+def test_a_finished_fit_gives_its_memory_back(tmp_path, small):
+    ps.PairedSymbols(factors=4).fit(small, tmp_path / "model.zarr", sweeps=2, progress=False)
+    assert not tasks._shelf._kept
+    assert not tasks._tables._kept
+    assert tasks._shelf._bytes == tasks._tables._bytes == 0
+
+
 def test_a_budget_too_small_is_refused_with_the_arithmetic(tmp_path, small):
     with pytest.raises(ps.MemoryBudgetError, match=r"budget of 1 MiB is too small: one task needs \d+ MiB.*at least"):
         ps.PairedSymbols(factors=64).fit(small, tmp_path / "model.zarr", sweeps=1, memory="1MiB", progress=False)
