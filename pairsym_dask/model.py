@@ -16,8 +16,9 @@ from .batch import recommend_all
 from .counts import Counts, open_counts
 from .fit import absolute_path, fit
 from .posterior import Commit, ModelStore
-from .predict import Predictor, check_popularity, energy_of_pairs, lazy_dataset, sigma_of
+from .predict import Audience, Predictor, StoredUsers, beliefs, energy_of_pairs, lazy_dataset
 from .spec import InputError, Settings, StoreError
+from .strategies import Query, check_interval, check_popularity
 
 
 class PairedSymbols:
@@ -183,8 +184,13 @@ class PairedSymbols:
         p = self._predictor.conditional(self._predictor.users(positions))[0]
         return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
 
-    def probability(self, users: Any, items: Any) -> pd.DataFrame:
-        """p(shown | i, j) of pairs: user, item, sigma, sd of the energy. One label on a side goes with all others."""
+    def probability(self, users: Any, items: Any, *, interval: float = 0.9) -> pd.DataFrame:
+        """p(shown | i, j) of pairs: user, item, sigma, sd, low, high. One label on a side goes with all others.
+
+        `sigma` is the probability averaged over the posterior, `sd` the standard deviation of the energy, `low` and
+        `high` the ends of the central credible interval of the probability that holds a share `interval`.
+        """
+        check_interval(interval)
         users, items = _as_list(users), _as_list(items)
         if len(users) == 1:
             users = users * len(items)
@@ -195,14 +201,15 @@ class PairedSymbols:
         rows = self.counts.positions("users", users)
         columns = self.counts.positions("items", items)
         mean, variance = energy_of_pairs(self._predictor.users(rows), self._predictor.items.take(columns))
-        return pd.DataFrame(
-            {
-                "user": users,
-                "item": items,
-                "sigma": sigma_of(mean, variance).astype(np.float64),
-                "sd": np.sqrt(variance.astype(np.float64)),
-            }
-        )
+        return pd.DataFrame({"user": users, "item": items, **beliefs(mean, variance, interval)})
+
+    def _audience(self, users: Any) -> Audience | StoredUsers:
+        """Users to answer for: labels of the store."""
+        return self._predictor.stored(self.counts.positions("users", _as_list(users)))
+
+    def _positions(self, items: Any) -> np.ndarray | None:
+        """Positions of item labels, or None for None."""
+        return None if items is None else self.counts.positions("items", _as_list(items))
 
     def recommend(
         self,
@@ -211,17 +218,27 @@ class PairedSymbols:
         exclude_seen: bool = True,
         items: Any = None,
         popularity: float = 0.5,
+        *,
+        exclude: Any = None,
+        strategy: str = "mean",
+        random_state: int = 0,
+        interval: float = 0.9,
     ) -> pd.DataFrame:
-        """The n best items for each user: user, item, rank, probability, sigma, sd.
+        """The n best items for each user: user, item, rank, probability, sigma, sd, low, high.
 
-        Ranked by sigma * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking. `probability` is p(j | i) over
-        all items, `sigma` is p(shown | i, j), `sd` the posterior standard deviation of the energy. `items` are the
-        candidates (all by default). A user gets fewer than n only when fewer are left.
+        Ranked by p(shown) * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking. With strategy "mean" p(shown)
+        is `sigma`, averaged over the posterior; with "ucb" it is `high`, the upper end of its credible interval; with
+        "thompson" it is drawn from the posterior, all items of a user at once. The draw depends on `random_state`
+        and the user alone: give another one for another list. `probability` is p(j | i) over all items, `sd` the
+        posterior standard deviation of the energy, and p(shown) is within `low` and `high` with probability `interval`.
+        `items` are the candidates (all by default), `exclude` are items to leave out. A user gets fewer than n only
+        when fewer are left.
         """
-        n, popularity = _check_n(n), check_popularity(popularity)
-        positions = self.counts.positions("users", _as_list(users))
-        candidates = None if items is None else self.counts.positions("items", _as_list(items))
-        return self._predictor.recommend(positions, n, exclude_seen, candidates, popularity)
+        query = Query(
+            n, exclude_seen, self._positions(items), self._positions(exclude), popularity, strategy, random_state,
+            interval,
+        )  # fmt: skip
+        return self._predictor.recommend(self._audience(users), query)
 
     def recommend_all(
         self,
@@ -230,6 +247,11 @@ class PairedSymbols:
         exclude_seen: bool = True,
         popularity: float = 0.5,
         *,
+        items: Any = None,
+        exclude: Any = None,
+        strategy: str = "mean",
+        random_state: int = 0,
+        interval: float = 0.9,
         client: Any = None,
         threads: int | None = None,
         progress: bool = False,
@@ -239,11 +261,14 @@ class PairedSymbols:
 
         The ranking is that of `recommend`; p(j | i), which needs all items of every user, is left out.
         """
-        n, popularity = _check_n(n), check_popularity(popularity)
+        query = Query(
+            n, exclude_seen, self._positions(items), self._positions(exclude), popularity, strategy, random_state,
+            interval,
+        )  # fmt: skip
         blocks = self.counts.cuts["users"].blocks
         with tqdm(total=blocks, desc="recommend", unit="block", disable=None if progress else True) as bar:
             return recommend_all(
-                self._fitted, self.counts, path, n, exclude_seen, popularity, client=client, threads=threads,
+                self._fitted, self.counts, path, query, client=client, threads=threads,
                 on_done=lambda finished: bar.update(), storage_options=storage_options,
             )  # fmt: skip
 
@@ -279,12 +304,6 @@ def load(
         model._counts = open_counts(counts, storage_options)
         model._check_counts(model._counts)
     return model
-
-
-def _check_n(n: Any) -> int:
-    if isinstance(n, bool) or int(n) != n or n < 1:
-        raise InputError(f"n must be a whole number, at least 1, not {n!r}")
-    return int(n)
 
 
 def _as_list(labels: Any) -> list[Any]:
