@@ -321,10 +321,14 @@ class Counts:
     def item_ids(self) -> np.ndarray:
         return self.labels("items")
 
+    def find(self, side: str, labels: np.ndarray) -> np.ndarray:
+        """Row numbers of labels, -1 for unknown ones."""
+        return np.asarray(self._indexes[side].get_indexer(pd.Index(labels)))
+
     def positions(self, side: str, labels: Any) -> np.ndarray:
         """Row numbers of labels; unknown ones are an error that names them."""
-        wanted = pd.Index(np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object)))
-        found = self._indexes[side].get_indexer(wanted)
+        wanted = np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object))
+        found = self.find(side, wanted)
         if (found < 0).any():
             unknown = [str(label) for label in wanted[found < 0][:5]]
             more = int((found < 0).sum()) - len(unknown)

@@ -17,9 +17,11 @@ from .counts import Counts, open_counts
 from .evaluate import evaluate
 from .explain import Explanation, explain
 from .fit import absolute_path, fit
+from .folding import Folded, fold_in
 from .neighbours import export_factors, similar, users_for
 from .posterior import Commit, ModelStore
-from .predict import Audience, Predictor, StoredUsers, beliefs, energy_of_pairs, lazy_dataset
+from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
+from .sources import Columns
 from .spec import InputError, Settings, StoreError
 from .strategies import Query, check_interval, check_n, check_popularity
 
@@ -183,8 +185,10 @@ class PairedSymbols:
 
     def conditional(self, user: Any) -> pd.Series:
         """p(j | i) over all items, indexed by item label; sums to one."""
-        positions = self.counts.positions("users", [user])
-        p = self._predictor.conditional(self._predictor.users(positions))[0]
+        labels, users = self._symbols(user if isinstance(user, Folded) else [user])
+        if len(labels) != 1:
+            raise InputError(f"conditional answers for one user at a time, not for {len(labels)}")
+        p = self._predictor.conditional(users)[0]
         return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
 
     def probability(self, users: Any, items: Any, *, interval: float = 0.9) -> pd.DataFrame:
@@ -194,21 +198,31 @@ class PairedSymbols:
         `high` the ends of the central credible interval of the probability that holds a share `interval`.
         """
         check_interval(interval)
-        users, items = _as_list(users), _as_list(items)
-        if len(users) == 1:
-            users = users * len(items)
+        (labels, rows), items = self._symbols(users), _as_list(items)
+        if len(labels) == 1:
+            labels, rows = labels * len(items), rows.take(np.zeros(len(items), np.int64))
         if len(items) == 1:
-            items = items * len(users)
-        if len(users) != len(items):
-            raise InputError(f"{len(users)} users and {len(items)} items do not make pairs")
-        rows = self.counts.positions("users", users)
+            items = items * len(labels)
+        if len(labels) != len(items):
+            raise InputError(f"{len(labels)} users and {len(items)} items do not make pairs")
         columns = self.counts.positions("items", items)
-        mean, variance = energy_of_pairs(self._predictor.users(rows), self._predictor.items.take(columns))
-        return pd.DataFrame({"user": users, "item": items, **beliefs(mean, variance, interval)})
+        mean, variance = energy_of_pairs(rows, self._predictor.items.take(columns))
+        return pd.DataFrame({"user": labels, "item": items, **beliefs(mean, variance, interval)})
 
     def _audience(self, users: Any) -> Audience | StoredUsers:
-        """Users to answer for: labels of the store."""
-        return self._predictor.stored(self.counts.positions("users", _as_list(users)))
+        """Users to answer for: labels of the store, or folded-in users."""
+        if not isinstance(users, Folded):
+            return self._predictor.stored(self.counts.positions("users", _as_list(users)))
+        if users.model != self._fitted.record["digest"]:
+            raise InputError("these users were folded in with another model or sweep; fold them in again")
+        return users.audience
+
+    def _symbols(self, users: Any) -> tuple[list[Any], Symbols]:
+        """Labels and posterior of users of the store, or of folded-in ones."""
+        audience = self._audience(users)
+        if isinstance(audience, StoredUsers):
+            audience = audience.part(slice(None), with_seen=False)
+        return audience.labels.tolist(), audience.users
 
     def _positions(self, items: Any) -> np.ndarray | None:
         """Positions of item labels, or None for None."""
@@ -277,8 +291,25 @@ class PairedSymbols:
 
     def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
-        positions = self.counts.positions("users", _as_list(users))
-        return self._predictor.scores(self._predictor.users(positions), check_popularity(popularity))
+        return self._predictor.scores(self._symbols(users)[1], check_popularity(popularity))
+
+    def fold_in(
+        self,
+        frame: Any,
+        user: Any = "user",
+        item: Any = "item",
+        count: Any = None,
+        *,
+        client: Any = None,
+        threads: int | None = None,
+    ) -> Folded:
+        """Posterior of users never seen, from their pairs, the items held fixed; `recommend` takes it for users.
+
+        `frame` is a pandas or arrow frame; `user`, `item` and `count` name its columns, without `count` each row is one
+        pair, repeated pairs are added up. Pairs with items that the store does not know are left out with a warning.
+        A label that the store knows is no matter: that user, too, is folded in from the given pairs alone.
+        """
+        return fold_in(self._fitted, self.counts, frame, Columns(user, item, count), client=client, threads=threads)
 
     def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
         """Why an item suits a user or does not: biases and the n seen items that pull most, adding up to the energy."""
