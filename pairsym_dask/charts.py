@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 WIDTH, HEIGHT = 420, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 46
+LEFT, RIGHT, TOP, BOTTOM = 60, 12, 26, 48
 COLOURS = ("#3b7dd8", "#d9730d", "#2e9e5b", "#a64ac9")
-_CHARACTER = 6.8  # width of a letter of a label
+_CHARACTER = 7.3  # width of a letter of a label
 _HALO = 'stroke="Canvas" stroke-width="3" paint-order="stroke"'  # keeps a name readable over points
 _UPPER = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -136,7 +136,7 @@ class Chart:
         drawn = "".join("".join(getattr(self, f"_draw_{kind}")(*values)) for kind, values in self._parts)
         words = escape(f"{self.y.label} against {self.x.label}", quote=True)
         return (
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}" font-size="12" fill="currentColor" '
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}" font-size="13" fill="currentColor" '
             f'style="width:100%;max-width:{WIDTH * 1.4:.0f}px;height:auto;font-family:system-ui,sans-serif">'
             f"{''.join(self._frame())}{drawn}</svg>"
         )

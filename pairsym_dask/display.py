@@ -10,7 +10,7 @@ from html import escape
 
 from .charts import sparkline
 
-_CELL = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
+_CELL = "text-align:left;padding:2px 12px 2px 0;vertical-align:top"
 _RULE = "rgba(128,128,128,.35)"
 
 
@@ -21,16 +21,18 @@ def facts(rows: Mapping[str, str]) -> str:
 
 def _facts(rows: Mapping[str, str]) -> str:
     lines = "".join(
-        f'<tr><th scope="row" {_CELL}>{escape(name)}</th><td {_CELL}>{value}</td></tr>' for name, value in rows.items()
+        f'<tr><th scope="row" style="{_CELL};white-space:nowrap">{escape(name)}</th>'
+        f'<td style="{_CELL};overflow-wrap:anywhere">{value}</td></tr>'
+        for name, value in rows.items()
     )
     return f'<table style="border-collapse:collapse"><tbody>{lines}</tbody></table>'
 
 
 def card(title: str, rows: Mapping[str, str], bounds: Sequence[float] = ()) -> str:
-    """A framed table of facts about one object, with its bound by sweep as a small line."""
+    """A framed table of facts about one object, with the bounds of sweeps 1, 2, ... as a small line beside "bound"."""
     cells = {name: escape(str(value)) for name, value in rows.items()}
     if line := sparkline(bounds, bound_words(bounds)):
-        cells["bound by sweep"] = line
+        cells["bound"] += f" &ensp;{line}"
     return (
         f'<div style="display:inline-block;max-width:100%;overflow-x:auto;border:1px solid {_RULE};border-radius:6px;'
         f'padding:8px 12px"><div style="font-weight:600;padding-bottom:4px">{escape(title)}</div>{_facts(cells)}</div>'
@@ -43,15 +45,14 @@ def bound_words(bounds: Sequence[float]) -> str:
     >>> bound_words([-30.0, -20.0, -19.5])
     'bound from -30 after sweep 1 to -19.5 after sweep 3'
     """
-    # The caller leaves the start out, so that the line begins at sweep 1.
     return f"bound from {bounds[0]:.10g} after sweep 1 to {bounds[-1]:.10g} after sweep {len(bounds)}" if bounds else ""
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with a head, numbers to the right, that scrolls in itself where the page is narrow."""
-    head = "".join(f'<th scope="col" style="{_side(k)}">{escape(name)}</th>' for k, name in enumerate(columns))
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a head, words left and numbers right, that scrolls in itself where the page is narrow."""
+    head = "".join(f'<th scope="col" style="{_side(k, name)}">{escape(name)}</th>' for k, name in enumerate(columns))
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_side(k)}">{escape(str(value))}</td>' for k, value in enumerate(row)) + "</tr>"
+        f"<tr>{''.join(f'<td style={_side(k, text)!r}>{escape(text)}</td>' for k, text in enumerate(row))}</tr>"
         for row in rows
     )
     return (
@@ -60,14 +61,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-def _side(column: int) -> str:
-    return f"padding:2px 12px 2px 0;text-align:{'right' if column else 'left'};white-space:nowrap"
+def _side(column: int, text: str) -> str:
+    fixed = column or len(text) < 14  # long names may take several lines
+    return f"padding:2px 12px 2px 0;text-align:{'right' if column else 'left'}{';white-space:nowrap' if fixed else ''}"
 
 
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 80rem;
-       background: Canvas; color: CanvasText; overflow-wrap: anywhere; }
+       background: Canvas; color: CanvasText; overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid rgba(128,128,128,.35); }
 h3 { font-size: 1rem; margin: 1rem 0 .25rem; }

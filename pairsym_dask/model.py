@@ -21,7 +21,7 @@ from .fit import absolute_path, fit
 from .posterior import Commit, ModelStore
 from .predict import Predictor, check_popularity, energy_of_pairs, lazy_dataset, sigma_of
 from .progress import duration
-from .spec import InputError, Settings, StoreError
+from .spec import SIDES, InputError, Settings, StoreError
 
 
 class PairedSymbols:
@@ -274,7 +274,9 @@ class PairedSymbols:
         params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         if self._commit is None:
             return f"PairedSymbols({params})"
-        return f"<PairedSymbols({params}) at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}>"
+        shape = " x ".join(f"{self._commit.record['rows'][side]:,} {side}" for side in SIDES)
+        state = f"at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}"
+        return f"<PairedSymbols({params}) of {shape}, {state}>"
 
     def _repr_html_(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
@@ -286,7 +288,7 @@ class PairedSymbols:
             {
                 "store": self.path,
                 "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self.factors} factors",
-                "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in rows),
+                "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
                 "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
                 "sweep": f"{self._commit.sweep}, in {duration(seconds)}",
                 "bound": f"{self._commit.scalar('elbo'):.10g}",

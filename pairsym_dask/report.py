@@ -231,9 +231,12 @@ def _evaluation(evaluation: Evaluation | Comparison | None) -> Iterator[str]:
         return
     several = evaluation.evaluations if isinstance(evaluation, Comparison) else {"": evaluation}
     yield "<h2>Evaluation on held-out pairs</h2>"
-    yield f'<div style="overflow-x:auto">{evaluation._repr_html_()}</div>'
+    yield evaluation._repr_html_()
     chart = Chart(Axis("c_i, count of the user in training", log=True), Axis("rank R"))
     for number, (name, one) in enumerate(several.items()):
         bins = one.frame[one.frame["low"] > 0]
         chart.line(bins["low"] * 2**0.5, bins["R"], name, number % 4, dashed=number > 0)
     yield figure(chart.svg(), "The paper's average rank R (1 is best) by count of the user, in powers of two.")
+    if isinstance(evaluation, Comparison):
+        first = next(iter(several))
+        yield f"<h3>{escape(first)} by count of the user</h3>{several[first]._repr_html_()}"
