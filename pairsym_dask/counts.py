@@ -3,7 +3,7 @@
 Pairs are kept twice, by user and by item, in *tiles* (a block of rows x a span of columns), sorted by row and
 then column. A tile owns whole chunks of the arrays `by_<side>/index`, `count` and `length` (pairs a row), all of
 shape (tiles, ..), so that tiles can be written in any order by anyone. `counts.json` is written last: a folder
-without it is not a store. docs: see "File formats" in the README.
+without it is not a store. See docs/file_formats.md.
 """
 
 from __future__ import annotations

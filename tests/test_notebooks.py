@@ -40,7 +40,7 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("PAIRSYM_SMALL", "1")
     monkeypatch.setenv("PYTHONPATH", f"{WORKFLOWS.parent}{os.pathsep}{WORKFLOWS}")
     notebook = nbformat.read(WORKFLOWS / name, as_version=4)
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     warned = [o["text"] for _, o in outputs(notebook) if o.get("name") == "stderr" and "Warning" in o["text"]]
     assert warned == []
 
