@@ -24,9 +24,10 @@ class OutsideCluster:
              "--scheduler-file", self.file],
             env=environment, **quiet,
         )  # fmt: skip
-        while not self.file.exists():
+        while (address := self._written()) is None:
             assert self.scheduler.poll() is None
             time.sleep(0.05)
+        self.address = address
         self.workers = [
             subprocess.Popen(
                 [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", self.file, "--no-nanny",
@@ -36,9 +37,12 @@ class OutsideCluster:
             for _ in range(2)
         ]  # fmt: skip
 
-    @property
-    def address(self) -> str:
-        return str(json.loads(self.file.read_text())["address"])
+    def _written(self) -> str | None:
+        """The scheduler's address, once its file is there and whole."""
+        try:
+            return str(json.loads(self.file.read_text())["address"])
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
 
     def __enter__(self) -> OutsideCluster:
         return self

@@ -24,7 +24,7 @@ KEY, SECRET = "AKIDEXAMPLE", "not-a-real-secret-of-anybody"
 def steps(source: str, place: str) -> list[list[str]]:
     """The words of every step in order, stores below `place`."""
     return [
-        ["01_ingest.py", source, f"{place}plays.zarr", *["--user", "listener", "--item", "song", "--count", "plays"]],
+        ["01_ingest.py", source, f"{place}plays.zarr", "--user", "listener", "--item", "song", "--count", "plays"],
         ["02_split.py", f"{place}plays.zarr", f"{place}train.zarr", f"{place}held_out.parquet"],
         [
             "03_fit.py",

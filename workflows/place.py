@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,5 +38,5 @@ def run(main: Callable[[], Any]) -> None:
     try:
         main()
     except (ps.PairsymError, OSError) as error:
-        print(f"{sys.argv[0]}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{os.path.basename(sys.argv[0])}: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
