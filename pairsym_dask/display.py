@@ -39,13 +39,16 @@ def card(title: str, rows: Mapping[str, str], bounds: Sequence[float] = ()) -> s
     )
 
 
-def bound_words(bounds: Sequence[float]) -> str:
+def bound_words(bounds: Sequence[float], first: int = 1) -> str:
     """What the line of bounds shows, in words.
 
     >>> bound_words([-30.0, -20.0, -19.5])
     'bound from -30 after sweep 1 to -19.5 after sweep 3'
     """
-    return f"bound from {bounds[0]:.10g} after sweep 1 to {bounds[-1]:.10g} after sweep {len(bounds)}" if bounds else ""
+    if not bounds:
+        return ""
+    last = first + len(bounds) - 1
+    return f"bound from {bounds[0]:.10g} after sweep {first} to {bounds[-1]:.10g} after sweep {last}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
