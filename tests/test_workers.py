@@ -24,9 +24,10 @@ def test_a_fit_warns_once_of_workers_that_spill_or_are_paused(small, tmp_path):
 
     limits = {"target": 0.01, "spill": False, "pause": False, "terminate": False}
     settings = {f"distributed.worker.memory.{name}": value for name, value in limits.items()}
+    size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "1GiB"}
     with (
         dask.config.set(settings),
-        LocalCluster(2, threads_per_worker=1, processes=False, memory_limit="1GiB", dashboard_address=None) as cluster,
+        LocalCluster(**size, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         one, two = describe()
@@ -57,3 +58,16 @@ def test_many_workers_make_one_sentence():
     assert words.startswith("2 dask workers, one at tcp://a:1, have paused for want of memory")
     assert "have spilled to disk (2.00 MiB)" in words
     assert memory_trouble({"tcp://a:1": {"status": "running", "metrics": {}}}) is None
+
+
+def test_task_names_read_as_steps_of_the_algorithm(small, tmp_path):
+    from dask.callbacks import Callback
+    from distributed.utils import key_split
+
+    names = set()
+    with Callback(pretask=lambda key, *_: names.add(key_split(key))):
+        ps.PairedSymbols(factors=2).fit(small, tmp_path / "m.zarr", 1, progress=False)
+    steps = {"start-users", "start-items", "update-users", "select-items", "observe-items", "weigh-items"}
+    steps |= {"gather-items", "update-items", "select-users", "finish-users"}
+    assert steps <= names
+    assert names - steps <= {"add-statistics", "add-selection"}
