@@ -21,7 +21,7 @@ ROOMS = [
     ["fit"],
     [
         "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune",
-        "batch", "predict", "folding", "strategies", "baselines",
+        "batch", "predict", "folding", "update", "strategies", "baselines",
     ],
     ["model", "verify"],
     ["cli", "demo", "info"],
