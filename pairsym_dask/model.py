@@ -14,13 +14,16 @@ from tqdm import tqdm
 
 from .batch import recommend_all
 from .counts import Counts, open_counts
+from .evaluate import evaluate
+from .explain import Explanation, explain
 from .fit import absolute_path, fit
 from .folding import Folded, fold_in
+from .neighbours import export_factors, similar, users_for
 from .posterior import Commit, ModelStore
 from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
 from .sources import Columns
 from .spec import InputError, Settings, StoreError
-from .strategies import Query, check_interval, check_popularity
+from .strategies import Query, check_interval, check_n, check_popularity
 from .update import update
 
 
@@ -344,6 +347,65 @@ class PairedSymbols:
         A label that the store knows is no matter: that user, too, is folded in from the given pairs alone.
         """
         return fold_in(self._fitted, self.counts, frame, Columns(user, item, count), client=client, threads=threads)
+
+    def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
+        """Why an item suits a user or does not: biases and the n seen items that pull most, adding up to the energy."""
+        (row,), (column,) = self.counts.positions("users", [user]), self.counts.positions("items", [item])
+        return explain(self._predictor, int(row), int(column), check_n(n))
+
+    def similar_items(self, item: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+        """The n items most like one: item, rank, similarity.
+
+        `measure` is "cosine", of the posterior mean traits, or "model", the correlation over all users of the two
+        items' energies, which counts biases and is smaller for items that little is known of. `client` and `threads`
+        say where tasks run.
+        """
+        (position,) = self.counts.positions("items", [item])
+        return similar(self._predictor, "items", int(position), check_n(n), measure, **where)
+
+    def similar_users(self, user: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+        """The n users most like one, read block by block: user, rank, similarity. Measures as in `similar_items`."""
+        (position,) = self.counts.positions("users", [user])
+        return similar(self._predictor, "users", int(position), check_n(n), measure, **where)
+
+    def recommend_users(
+        self,
+        item: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        popularity: float = 0.5,
+        *,
+        interval: float = 0.9,
+        client: Any = None,
+        threads: int | None = None,
+    ) -> pd.DataFrame:
+        """The n users whom an item suits best, read block by block: user, rank, probability, sigma, sd, low, high.
+
+        Ranked by sigma * E[pi]^popularity, where pi is how active a user is: 0 is taste alone. `probability` is
+        p(i | j) over all users, the rest as in `recommend`. `exclude_seen` leaves out users who have the item.
+        """
+        (position,) = self.counts.positions("items", [item])
+        return users_for(
+            self._predictor, int(position), check_n(n), exclude_seen, check_popularity(popularity),
+            check_interval(interval), client=client, threads=threads,
+        )  # fmt: skip
+
+    def export_factors(self, side: str, path: str | os.PathLike[str] | None = None) -> np.ndarray:
+        """Posterior means of "users" as rows [u_i, b_i, 1] or of "items" as rows [v_j, 1, b_j], in store order.
+
+        Inner products of the two are energies, so that programs for inner products can take them as they are. With a
+        `path` they are written block by block to that .npy file and come back memory-mapped.
+        """
+        return export_factors(self._predictor, side, path)
+
+    def score(self, held_out: pd.DataFrame) -> float:
+        """Log-likelihood of a held-out pair, log p(j | i), averaged over a frame with columns user and item."""
+        return float(evaluate(self, held_out).overall["log_likelihood"])
+
+    @property
+    def generation(self) -> str:
+        """Where the opened sweep's arrays are: a zarr group with the groups users and items."""
+        return f"{self.path}/{self._fitted.folder}"
 
     def to_xarray(self) -> Any:
         """Every q array as a lazy, labelled xarray Dataset: user_mean(user, factor), ... item_background(item)."""

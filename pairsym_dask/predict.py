@@ -107,6 +107,7 @@ class Predictor:
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
         self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
+        self.spreads: dict[str, np.ndarray] = {}  # covariances of the sides, as `neighbours` finds them
         self._making = threading.Lock()
 
     def users(self, positions: np.ndarray) -> Symbols:
