@@ -311,6 +311,16 @@ class Counts:
     def labels(self, side: str) -> np.ndarray:
         return self._indexes[side].to_numpy()
 
+    def some_labels(self, side: str, first: int, stop: int) -> np.ndarray:
+        """Labels of a range of rows, reading only their chunks."""
+        spec = self.layout.label(side, self.record["labels"][side])
+        size = spec.chunks[0]
+        chunks = [self.sealed.read_block(spec, k) for k in range(first // size, -(-stop // size))]
+        start = first // size * size
+        return np.concatenate([np.empty(0, chunks[0].dtype if chunks else np.int64), *chunks])[
+            first - start : stop - start
+        ]
+
     @cached_property
     def _indexes(self) -> dict[str, pd.Index]:
         return _LazyIndexes(self)

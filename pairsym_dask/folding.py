@@ -24,7 +24,7 @@ import pyarrow as pa
 from . import kernels
 from .background import Background, lambda_of
 from .bound import dirichlet_total, expected_log, messages
-from .checks import INTEGER, TEXT
+from .checks import TEXT
 from .counts import Counts, Tile
 from .execute import Executor, Steps
 from .fit import decode_background
@@ -32,7 +32,7 @@ from .grouping import LOW, SHIFT, add_up, row_lengths, sum_rows
 from .packing import padded_width, row_offsets
 from .posterior import Commit
 from .predict import Audience, Symbols
-from .sources import Columns, frame_parts
+from .sources import Columns, frame_parts, store_kinds
 from .spec import InputError, NumericError
 from .tasks import VALUES, Values
 
@@ -146,7 +146,7 @@ def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray
     if not batches:
         raise InputError("no pairs in the frame: there is nobody to fold in")
     (batch,) = batches
-    kind = INTEGER if counts.record["labels"]["items"] == "int64" else TEXT
+    _, kind = store_kinds(counts)
     if batch.kinds[1] != kind:
         raise InputError(
             f"labels of another type: column {columns.item!r} of the frame holds {batch.kinds[1]}, "

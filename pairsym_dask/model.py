@@ -27,6 +27,7 @@ from .progress import duration
 from .sources import Columns
 from .spec import SIDES, InputError, Settings, StoreError
 from .strategies import Query, check_interval, check_n, check_popularity
+from .update import update
 
 
 class PairedSymbols:
@@ -119,6 +120,42 @@ class PairedSymbols:
         )
         self._open(store, counts, None)
         return self
+
+    def update(
+        self,
+        source: Any,
+        counts: str | os.PathLike[str],
+        path: str | os.PathLike[str],
+        sweeps: int = 20,
+        tol: float | None = None,
+        memory: int | str | None = None,
+        client: Any = None,
+        progress: bool = True,
+        callback: Callable[[int, float, float], None] | None = None,
+        *,
+        user: Any = "user",
+        item: Any = "item",
+        count: Any = None,
+        threads: int | None = None,
+        keep: int | Iterable[int] | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> PairedSymbols:
+        """Fit to more pairs, of known and of new symbols, from where this model stands; the new model.
+
+        `source` is what `ingest` takes (no matrix), `user`, `item` and `count` its columns. Its pairs and those that
+        this model was fitted to become a new counts store at `counts`; the fit is a model store at `path`, whose
+        sweep 0 is this model with new symbols at their usual start. This model and its stores stay as they are. All
+        else is as in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
+        """
+        settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
+        grown = update(
+            self._fitted, self.counts, settings, source, Columns(user, item, count), counts, store,
+            dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
+            progress=progress, callback=callback, keep=keep,
+        )  # fmt: skip
+        new = PairedSymbols(**self.get_params())
+        new._open(store, grown, None)
+        return new
 
     def _open(self, store: ModelStore, counts: Counts | None, sweep: int | None) -> None:
         # An earlier sweep can be opened although a later one is damaged.

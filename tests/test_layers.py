@@ -21,7 +21,7 @@ ROOMS = [
     ["fit"],
     [
         "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune",
-        "batch", "predict", "strategies", "explain", "neighbours", "folding", "summaries", "baselines",
+        "batch", "predict", "strategies", "explain", "neighbours", "folding", "summaries", "update", "baselines",
     ],
     ["model", "verify", "report"],
     ["cli", "demo", "info"],
