@@ -12,8 +12,8 @@ ROOMS = [
     ["spec"],
     ["storage", "arrays", "counts", "posterior", "lock", "scratch"],
     [
-        "accelerate", "simd", "packing", "functions", "solve", "kernels", "ranking", "background", "bound", "grouping",
-        "drawing",
+        "accelerate", "simd", "packing", "functions", "solve", "tiles", "kernels", "ranking", "background", "bound",
+        "grouping", "drawing",
     ],
     ["workers"],
     ["plan", "execute", "progress"],
