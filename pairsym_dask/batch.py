@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 from .counts import Counts
 from .execute import run_tasks
 from .posterior import Commit
-from .predict import predictor_of
+from .predict import predictor_of, sigma_of
 from .spec import StoreError
 from .storage import Storage, open_storage
+from .strategies import Query
 
 MARK = "unfinished"
 
@@ -28,18 +30,19 @@ class Order:
     commit: Commit
     counts: Counts
     storage: Storage
-    n: int
-    exclude_seen: bool
-    popularity: float
+    query: Query
 
 
 def recommend_block(order: Order, block: int) -> int:
     """Task: the best items of one block of users as one Parquet file; its rows."""
     predictor = predictor_of(order.commit, order.counts)
     first, stop = order.counts.cuts["users"].row_range(block)
-    positions = np.arange(first, stop)
-    _, table = predictor.table(positions, order.n, order.exclude_seen, None, order.popularity)
-    arrow = pa.Table.from_pandas(predictor.labelled(table, positions), preserve_index=False)
+    users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
+    table = predictor.table(users, order.query)
+    mean, variance = table.pop("mean").to_numpy(), table.pop("variance").to_numpy()
+    table["sigma"] = sigma_of(mean, variance).astype(np.float64)
+    table["sd"] = np.sqrt(variance.astype(np.float64))
+    arrow = pa.Table.from_pandas(predictor.labelled(table, users), preserve_index=False)
     sink = pa.BufferOutputStream()
     pq.write_table(arrow, sink, compression="zstd")
     order.storage.write(f"part-{block:05d}.parquet", sink.getvalue())
@@ -50,9 +53,7 @@ def recommend_all(
     commit: Commit,
     counts: Counts,
     path: str | os.PathLike[str],
-    n: int,
-    exclude_seen: bool,
-    popularity: float,
+    query: Query,
     *,
     client: Any = None,
     threads: int | None = None,
@@ -67,10 +68,11 @@ def recommend_all(
     elif os.path.exists(storage.url) or storage.keys():
         raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
     storage.write(MARK, b"Recommendations are being written here, or their writer was interrupted.\n")
-    order = Order(commit, counts, storage, n, exclude_seen, popularity)
+    order = Order(commit, counts, storage, query)
     blocks = range(counts.cuts["users"].blocks)
+    run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these
     rows = run_tasks(
-        [(f"recommend-users-{block}", recommend_block, (order, block)) for block in blocks],
+        [(f"recommend-users-{run}-{block}", recommend_block, (order, block)) for block in blocks],
         client=client, threads=threads, on_done=on_done,
     )  # fmt: skip
     storage.sync()

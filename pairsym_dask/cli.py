@@ -148,20 +148,58 @@ def fit(
 
 @pairsym.command()
 @click.argument("model")
+@click.argument("paths", nargs=-1, required=True)
+@click.option("--counts", required=True, metavar="STORE", help="New counts store: the model's pairs and the new ones.")
+@click.option("--model", "target", required=True, metavar="STORE", help="New model store.")
+@click.option("--user", default="user", show_default=True, help="Column of the first symbol.")
+@click.option("--item", default="item", show_default=True, help="Column of the second symbol.")
+@click.option("--count", help="Column of counts [default: every row is one pair].")
+@click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
+@click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
+@click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
+@_where
+def update(model: str, paths: tuple[str, ...], counts: str, target: str, scheduler: str | None, **options: Any) -> None:
+    """Fit to more files of pairs from where MODEL stands; run it again to go on after an interruption."""
+    from .model import load
+
+    with _Place(scheduler) as client:
+        fitted = load(model).update(list(paths), counts, target, client=client, progress=True, **options)
+    click.echo(f"{fitted.counts}")
+    click.echo(f"{target}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+
+
+@pairsym.command()
+@click.argument("model")
 @click.argument("users", nargs=-1)
 @click.option("-n", "n", type=int, default=10, show_default=True, help="Items a user.")
 @click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
 @click.option("--include-seen", is_flag=True, help="Also items that the user has already.")
+@click.option("--items", multiple=True, metavar="ITEM", help="A candidate; give it again for more [default: all].")
+@click.option("--exclude", multiple=True, metavar="ITEM", help="An item to leave out; give it again for more.")
+@click.option("--strategy", default="mean", show_default=True, help="mean, thompson (a draw) or ucb (upper bound).")
+@click.option("--random-state", type=int, default=0, show_default=True, help="Seed of thompson.")
+@click.option(
+    "--interval", type=float, default=0.9, show_default=True, help="Share held by low to high; high ranks ucb."
+)
 @click.option("--all", "everyone", is_flag=True, help="Every user, to the file given by --output.")
 @click.option("--output", metavar="FILE", help="Write the table: .parquet or .csv.")
 def recommend(
-    model: str, users: tuple[str, ...], include_seen: bool, everyone: bool, output: str | None, **options: Any
+    model: str,
+    users: tuple[str, ...],
+    include_seen: bool,
+    items: tuple[str, ...],
+    exclude: tuple[str, ...],
+    everyone: bool,
+    output: str | None,
+    **options: Any,
 ) -> None:
     """Rank unseen items for users."""
     from .model import load
 
     opened = load(model)
     options["exclude_seen"] = not include_seen
+    for name, texts in (("items", items), ("exclude", exclude)):
+        options[name] = typed_labels(opened.counts, "items", texts) if texts else None
     if everyone:
         if not output or users:
             raise click.UsageError("--all goes with --output FILE and without users")
@@ -170,6 +208,22 @@ def recommend(
     if not users:
         raise click.UsageError("name at least one user, or give --all and --output")
     _show(opened.recommend(typed_labels(opened.counts, "users", users), **options), output)
+
+
+@pairsym.command()
+@click.argument("model")
+@click.argument("label")
+@click.option("-n", "n", type=int, default=10, show_default=True, help="How many.")
+@click.option("--users", is_flag=True, help="LABEL is a user: find users [default: items].")
+@click.option("--measure", default="cosine", show_default=True, help="cosine of traits, or model: of energies.")
+@click.option("--output", metavar="FILE", help="Write the table: .parquet or .csv.")
+def similar(model: str, label: str, users: bool, output: str | None, **options: Any) -> None:
+    """Find the items most like an item, or the users most like a user."""
+    from .model import load
+
+    opened = load(model)
+    (wanted,) = typed_labels(opened.counts, "users" if users else "items", [label])
+    _show((opened.similar_users if users else opened.similar_items)(wanted, **options), output)
 
 
 def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:

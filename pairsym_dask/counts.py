@@ -309,6 +309,16 @@ class Counts:
     def labels(self, side: str) -> np.ndarray:
         return self._indexes[side].to_numpy()
 
+    def some_labels(self, side: str, first: int, stop: int) -> np.ndarray:
+        """Labels of a range of rows, reading only their chunks."""
+        spec = self.layout.label(side, self.record["labels"][side])
+        size = spec.chunks[0]
+        chunks = [self.sealed.read_block(spec, k) for k in range(first // size, -(-stop // size))]
+        start = first // size * size
+        return np.concatenate([np.empty(0, chunks[0].dtype if chunks else np.int64), *chunks])[
+            first - start : stop - start
+        ]
+
     @cached_property
     def _indexes(self) -> dict[str, pd.Index]:
         return _LazyIndexes(self)
@@ -321,10 +331,14 @@ class Counts:
     def item_ids(self) -> np.ndarray:
         return self.labels("items")
 
+    def find(self, side: str, labels: np.ndarray) -> np.ndarray:
+        """Row numbers of labels, -1 for unknown ones."""
+        return np.asarray(self._indexes[side].get_indexer(pd.Index(labels)))
+
     def positions(self, side: str, labels: Any) -> np.ndarray:
         """Row numbers of labels; unknown ones are an error that names them."""
-        wanted = pd.Index(np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object)))
-        found = self._indexes[side].get_indexer(wanted)
+        wanted = np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object))
+        found = self.find(side, wanted)
         if (found < 0).any():
             unknown = [str(label) for label in wanted[found < 0][:5]]
             more = int((found < 0).sum()) - len(unknown)

@@ -1,4 +1,4 @@
-"""Numba helpers of `simulate`: a counter-based generator, draws from psi by an alias table, shown or censored."""
+"""Numba helpers that draw: a counter-based generator; draws from psi by an alias table, shown or censored."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ def fill_normals(seed: Any, stream: int, first: int, deviation: float, out: Any)
             out[r, k] = radius * np.cos(angle)
             if k + 1 < columns:
                 out[r, k + 1] = radius * np.sin(angle)
+
+
+@compiled
+def fill_normals_at(seed: Any, stream: int, rows: Any, columns: Any, out: Any) -> None:
+    """Fill (rows, columns) with normals that depend on seed, stream, row and column numbers (below 2**31) alone."""
+    start = _mix(_mix(seed) + np.uint64(stream))
+    for r in range(rows.size):
+        row = start + (rows[r] << SHIFT) * _GOLDEN
+        for c in range(columns.size):
+            at = row + np.uint64(2) * columns[c] * _GOLDEN
+            chance = (np.float64(_mix(at) >> _11) + 0.5) * 2.0**-53
+            angle = 2.0 * np.pi * (np.float64(_mix(at + _GOLDEN) >> _11) * 2.0**-53)
+            out[r, c] = np.sqrt(-2.0 * np.log(chance)) * np.cos(angle)
 
 
 @compiled

@@ -17,9 +17,10 @@ import pandas as pd
 from scipy.special import digamma
 
 from .counts import Counts, open_counts
-from .predict import Predictor, check_popularity
+from .predict import Predictor
 from .ranks import Committed, Pairs, Ranks, Scorer, Source, rank
 from .spec import InputError
+from .strategies import check_popularity
 
 MEASURES = ("R", "mean_percentile", "hr", "ndcg", "mrr", "log_likelihood")
 COMPARED = ("R", "ndcg", "log_likelihood")

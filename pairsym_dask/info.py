@@ -68,6 +68,8 @@ def describe_model(store: ModelStore) -> list[str]:
         f"kept: {', '.join(kept)}",
         f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
+    if (start := commits[0].record.get("start")) is not None:
+        lines.append(f"  an update: started from sweep {start['sweep']} of {start['path']} (commit {start['digest']})")
     try:
         counts = open_counts(absolute_path(last.record["counts"]["path"], store.url))
         lines += describe_plan(Plan.make(counts, last.settings))

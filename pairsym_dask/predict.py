@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from .counts import Counts
 from .posterior import Commit, read_rows
 from .ranking import Ordered, best_items
-from .spec import SIDES, InputError
+from .spec import SIDES
+from .strategies import Query, deviations, sides
 from .tasks import VALUES
 
-_NOTHING = np.empty(0, np.uint32)
+_NONE = np.empty(0, np.uint32)
 SCORES = 64 * 2**20  # bytes of one matrix of scores, users x items
 
 
@@ -81,6 +83,21 @@ def sigma_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
+def beliefs(mean: np.ndarray, variance: np.ndarray, interval: float) -> dict[str, np.ndarray]:
+    """sigma, the energy's sd, and the ends of a central credible interval of p(shown), as float64 columns.
+
+    p(shown) = sigma(a) rises with the energy a, whose posterior is taken as normal: the ends are sigma(mu -+ z sd).
+    """
+    mu, sd = mean.astype(np.float64), np.sqrt(variance.astype(np.float64))
+    reach = deviations(interval) * sd
+    return {
+        "sigma": sigma_of(mean, variance).astype(np.float64),
+        "sd": sd,
+        "low": expit(mu - reach),
+        "high": expit(mu + reach),
+    }
+
+
 class Predictor:
     """A committed sweep with its items in memory; users are read when they are asked for."""
 
@@ -89,7 +106,8 @@ class Predictor:
         self.items = Symbols.read(commit, "items")
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
-        self._ordered: tuple[float, Ordered] | None = None
+        self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
+        self.spreads: dict[str, np.ndarray] = {}  # covariances of the sides, as `neighbours` finds them
         self._making = threading.Lock()
 
     def users(self, positions: np.ndarray) -> Symbols:
@@ -130,60 +148,96 @@ class Predictor:
             items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
         return indptr, items
 
-    def ordered(self, popularity: float) -> Ordered:
-        """The items as `best_items` wants them, kept for the last exponent asked for."""
+    def stored(self, positions: np.ndarray) -> StoredUsers:
+        """Users of the store, to be read a part at a time."""
+        return StoredUsers(self, positions)
+
+    def ordered(self, popularity: float, dtype: np.dtype) -> Ordered:
+        """The items as `best_items` wants them, kept for the last exponent and type asked for."""
         with self._making:
-            if self._ordered is None or self._ordered[0] != popularity:
-                self._ordered = popularity, Ordered.make(self.items, self.popularity, popularity)
+            if self._ordered is None or self._ordered[0] != (popularity, dtype):
+                made = Ordered.make(self.items, self.popularity, popularity, dtype)
+                self._ordered = (popularity, dtype), made
             return self._ordered[1]
 
-    def best(
-        self, users: Symbols, n: int, popularity: float, indptr: np.ndarray, seen: np.ndarray, allowed: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The n best items of each user, best first: (user index, item), users with few left have fewer."""
-        best = best_items(users, self.ordered(popularity), min(n, len(self.items)), indptr, seen, allowed)
-        user, rank = np.nonzero(best >= 0)
-        return user, best[user, rank]
+    def table(self, audience: Audience, query: Query) -> pd.DataFrame:
+        """The best items of every row of an audience, best first: user, item, rank, mean, variance (row, position).
 
-    def table(
-        self, positions: np.ndarray, n: int, exclude_seen: bool, candidates: np.ndarray | None, popularity: float
-    ) -> tuple[Symbols, pd.DataFrame]:
-        """Users in the given order with their best items: index, item, rank, sigma, sd (positions, not labels)."""
-        users = self.users(positions)
-        allowed = np.zeros(len(self.items) + 1, bool)
-        allowed[np.arange(len(self.items)) if candidates is None else candidates] = True
-        indptr, seen = self.seen(positions) if exclude_seen else (np.zeros(positions.size + 1, np.int64), _NOTHING)
-        user, item = self.best(users, n, popularity, indptr, seen, allowed)
-        mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
-        starts = np.searchsorted(user, user)  # where each user's list begins
-        return users, pd.DataFrame(
-            {
-                "user": user,
-                "item": item,
-                "rank": np.arange(user.size) - starts + 1,
-                "sigma": sigma_of(mean, variance).astype(np.float64),
-                "sd": np.sqrt(variance.astype(np.float64)),
-            }
+        A user with fewer than n items left has fewer.
+        """
+        users, items = audience.users, len(self.items)
+        left, spread, bend = sides(users, audience.numbers, query)
+        indptr, seen = (
+            (audience.indptr, audience.seen) if query.exclude_seen else (np.zeros_like(audience.indptr), _NONE)
         )
+        best = best_items(
+            left, spread, self.ordered(query.popularity, left.dtype), min(query.n, items), indptr, seen,
+            query.allowed(items), bend,
+        )  # fmt: skip
+        user, rank = np.nonzero(best >= 0)
+        item = best[user, rank]
+        mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
+        return pd.DataFrame({"user": user, "item": item, "rank": rank + 1, "mean": mean, "variance": variance})
 
-    def recommend(
-        self, positions: np.ndarray, n: int, exclude_seen: bool, candidates: np.ndarray | None, popularity: float
-    ) -> pd.DataFrame:
-        """Ranked items with their probabilities; users in the given order."""
+    def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
+        """Ranked items with their probabilities and intervals, by label; users in the given order."""
         parts = []
-        for part in self.blocks(positions.size):
-            users, table = self.table(positions[part], n, exclude_seen, candidates, popularity)
-            normaliser = sigma_of(*energy(users, self.items)).astype(np.float64) @ self.popularity
+        for rows in self.blocks(len(audience)):
+            some = audience.part(rows, query.exclude_seen)
+            table = self.table(some, query)
+            normaliser = sigma_of(*energy(some.users, self.items)).astype(np.float64) @ self.popularity
             share = self.popularity[table["item"]] / normaliser[table["user"]]
-            table.insert(3, "probability", table["sigma"] * share)
-            parts.append(self.labelled(table, positions[part]))
+            belief = beliefs(table.pop("mean").to_numpy(), table.pop("variance").to_numpy(), query.interval)
+            table["probability"] = belief["sigma"] * share
+            parts.append(self.labelled(table.assign(**belief), some))
         return pd.concat(parts, ignore_index=True)
 
-    def labelled(self, table: pd.DataFrame, positions: np.ndarray) -> pd.DataFrame:
-        """Positions replaced by the store's labels."""
-        table["user"] = self.counts.user_ids[positions[table["user"]]]
+    def labelled(self, table: pd.DataFrame, audience: Audience) -> pd.DataFrame:
+        """Rows and positions replaced by labels."""
+        table["user"] = audience.labels[table["user"]]
         table["item"] = self.counts.item_ids[table["item"]]
         return table
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Users to answer for, a row each, of the store or from elsewhere.
+
+    `seen[indptr[r]:indptr[r + 1]]` are the sorted item positions that row r has been seen with. `numbers` seed the
+    rows' draws: the row in the store, and from `counts.shape[0]` on for users that are not in it.
+    """
+
+    users: Symbols
+    indptr: np.ndarray  # int64, rows + 1
+    seen: np.ndarray  # uint32
+    labels: np.ndarray
+    numbers: np.ndarray  # int64
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def part(self, rows: slice, with_seen: bool = True) -> Audience:
+        first, stop, _ = rows.indices(len(self))
+        start, end = self.indptr[[first, stop]]
+        indptr = self.indptr[first : stop + 1] - start
+        return Audience(self.users.take(rows), indptr, self.seen[start:end], self.labels[rows], self.numbers[rows])
+
+
+@dataclass(frozen=True)
+class StoredUsers:
+    """Users of the store by position; a part of them is read when it is wanted."""
+
+    predictor: Predictor
+    positions: np.ndarray
+
+    def __len__(self) -> int:
+        return self.positions.size
+
+    def part(self, rows: slice, with_seen: bool = True) -> Audience:
+        positions, predictor = self.positions[rows], self.predictor
+        indptr, seen = predictor.seen(positions) if with_seen else (np.zeros(positions.size + 1, np.int64), _NONE)
+        users, labels = predictor.users(positions), predictor.counts.user_ids[positions]
+        return Audience(users, indptr, seen, labels, positions)
 
 
 _lock = threading.Lock()
@@ -198,14 +252,6 @@ def predictor_of(commit: Commit, counts: Counts) -> Predictor:
             _predictors.clear()
             _predictors[key] = Predictor(commit, counts)
         return _predictors[key]
-
-
-def check_popularity(popularity: float) -> float:
-    if isinstance(popularity, bool) or not isinstance(popularity, (int, float)) or not 0 <= popularity <= 1:
-        raise InputError(
-            f"popularity must be a number from 0 (taste alone) to 1 (the paper's ranking), not {popularity!r}"
-        )
-    return float(popularity)
 
 
 def lazy_dataset(commit: Commit, counts: Counts) -> Any:

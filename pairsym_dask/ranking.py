@@ -6,6 +6,7 @@ item not yet looked at, nothing that follows can enter the list; a block of user
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,20 +30,20 @@ class Ordered:
     weight: np.ndarray  # E[psi]^g
 
     @staticmethod
-    def make(items: Any, popularity: np.ndarray, exponent: float) -> Ordered:
+    def make(items: Any, popularity: np.ndarray, exponent: float, dtype: np.dtype | type) -> Ordered:
         """Padded to whole vectors with items at position J that no mask allows."""
         weight = popularity**exponent
         order = np.lexsort((np.arange(weight.size), -weight))
         pad = -order.size % LANES
-        chosen, dtype = items.take(order), items.mean.dtype
+        chosen = items.take(order)
         mean = np.vstack([chosen.mean.T, chosen.bias[None], np.ones((1, order.size), dtype)])
         spread = np.vstack(
             [chosen.variance.T, chosen.mean.T**2, chosen.bias_variance[None], np.ones((1, order.size), dtype)]
         )
         return Ordered(
             np.r_[order, np.full(pad, order.size)],
-            np.pad(mean, ((0, 0), (0, pad))),
-            np.pad(spread, ((0, 0), (0, pad))),
+            np.pad(mean.astype(dtype, copy=False), ((0, 0), (0, pad))),
+            np.pad(spread.astype(dtype, copy=False), ((0, 0), (0, pad))),
             np.pad(weight[order], (0, pad)).astype(dtype),
         )
 
@@ -56,14 +57,23 @@ def left_sides(users: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best_items(
-    users: Any, ordered: Ordered, n: int, indptr: np.ndarray, seen: np.ndarray, allowed: np.ndarray
+    left: np.ndarray,
+    spread: np.ndarray,
+    ordered: Ordered,
+    n: int,
+    indptr: np.ndarray,
+    seen: np.ndarray,
+    allowed: np.ndarray,
+    bend: Callable[[np.ndarray, np.ndarray, slice, np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Store positions (users, n) of the best items, best first, equal scores by position; -1 where none is left.
 
+    `left` and `spread` are the users' side of the products. `bend(mean, variance, rows, items)` makes other energies
+    of a tile's, which are then known for certain; without it sigma is averaged over their posterior.
     `seen[indptr[u]:indptr[u + 1]]` are sorted positions that user u does not want; `allowed` (J + 1) masks positions,
     the last one False.
     """
-    total, (left, spread) = len(users), left_sides(users)
+    total = left.shape[0]
     best, scores = np.full((total, n), -1, np.int64), np.full((total, n), -1.0, left.dtype)
     for first in range(0, total, USERS):
         rows = slice(first, min(first + USERS, total))
@@ -71,9 +81,12 @@ def best_items(
             tile = slice(at, min(at + TILE, ordered.item.size))
             if (scores[rows, -1] > ordered.weight[at]).all():
                 break
+            mean, variance = left[rows] @ ordered.mean[:, tile], spread[rows] @ ordered.spread[:, tile]
+            if bend is not None:
+                mean, variance = bend(mean, variance, rows, ordered.item[tile]), np.zeros_like(variance)
             _take_best(
-                left[rows] @ ordered.mean[:, tile], spread[rows] @ ordered.spread[:, tile], ordered.weight[tile],
-                ordered.item[tile], indptr[first:], seen, allowed, best[rows], scores[rows],
+                mean, variance, ordered.weight[tile], ordered.item[tile], indptr[first:], seen, allowed, best[rows],
+                scores[rows],
             )  # fmt: skip
     return best
 

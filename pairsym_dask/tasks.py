@@ -21,6 +21,7 @@ from .bound import SideSums, dirichlet_total, expected_log, messages, side_sums
 from .counts import Counts, Tile
 from .packing import WHOLE, empty_table, padded_width, row_offsets, side_by_side, statistics_size
 from .plan import Plan, Room
+from .posterior import Commit, read_rows
 from .spec import NumericError, Settings, other
 from .storage import Storage
 from .workers import Pass, admit
@@ -185,8 +186,13 @@ def _marginal(job: Job, side: str, block: int) -> np.ndarray:
 
 
 @on_worker
-def start_block(job: Job, side: str, block: int) -> Updated:
-    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat."""
+def start_block(
+    job: Job, side: str, block: int, start: Commit | None = None, known: np.ndarray | None = None
+) -> Updated:
+    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat.
+
+    With `start`, a committed sweep of fewer symbols, rows take over its rows `known`, where that is not -1.
+    """
     factors, dtype = job.settings.factors, job.settings.dtype
     first, stop = job.plan.row_range(side, block)
     mean = START_SCALE * starting_normals(job.settings.random_state, side, first, stop, factors)
@@ -194,6 +200,12 @@ def start_block(job: Job, side: str, block: int) -> Updated:
     background = np.full(n, 1.0 / rows)
     bias_precision = np.ones(n, dtype) if job.settings.biases else np.full(n, np.inf, dtype)
     values = (mean.astype(dtype), np.ones((n, factors), dtype), np.zeros(n, dtype), bias_precision)
+    if start is not None and known is not None:
+        here, there = known >= 0, known[known >= 0]
+        for array, name in zip((*values, background), (*VALUES, "background"), strict=True):
+            array[here] = read_rows(start, f"{side}/{name}", there)
+        # Those taken over, all of the earlier store's, sum to one.
+        background /= 1.0 + (rows - start.record["rows"][side]) / rows
     return _close_block(job, side, block, values, background, background)
 
 

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 def test_from_csv_to_recommendations(folder):
     done = run("recommend", "model.zarr", "user1", "user2", "-n", 2, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:6] == ["user", "item", "rank", "probability", "sigma", "sd"]
+    assert done.stdout.split()[:8] == ["user", "item", "rank", "probability", "sigma", "sd", "low", "high"]
     assert len(done.stdout.strip().splitlines()) == 5
     done = run("recommend", "model.zarr", "user1", "--output", "one.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -44,6 +44,25 @@ def test_from_csv_to_recommendations(folder):
     done = run("recommend", "model.zarr", "--all", "--output", "top.parquet", "-n", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(folder / "top.parquet")) == 23
+
+
+def test_lists_by_strategy_and_with_filters(folder):
+    words = ("recommend", "model.zarr", "user1", "--strategy", "thompson", "--random-state", 3, "--include-seen")
+    done = run(*words, "--items", "item1", "--items", "item2", "--items", "item5", "--exclude", "item2", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert {line.split()[1] for line in done.stdout.strip().splitlines()[1:]} == {"item1", "item5"}
+
+
+def test_similar_items_and_users(folder):
+    model = ps.load(folder / "model.zarr")
+    done = run("similar", "model.zarr", "item1", "-n", 3, "--measure", "model", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.strip().splitlines()]
+    assert lines[0] == ["item", "rank", "similarity"]
+    assert [line[0] for line in lines[1:]] == model.similar_items("item1", n=3, measure="model")["item"].tolist()
+    done = run("similar", "model.zarr", "user1", "--users", "--output", "alike.csv", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(folder / "alike.csv")["user"].tolist() == model.similar_users("user1")["user"].tolist()
 
 
 def test_fit_logs_a_line_a_sweep_without_a_terminal(folder):
@@ -99,6 +118,9 @@ def test_info_of_both_stores(folder):
         (("fit", "plays.zarr", "model.zarr", "--factors", 9), "other settings"),
         (("recommend", "model.zarr", "nobody"), "unknown user label: nobody"),
         (("recommend", "model.zarr"), "name at least one user"),
+        (("recommend", "model.zarr", "user1", "--exclude", "nothing"), "unknown item label: nothing"),
+        (("recommend", "model.zarr", "user1", "--strategy", "best"), "strategy must be one of mean, thompson, ucb"),
+        (("similar", "model.zarr", "user1"), "unknown item label: user1"),
         (("info", "."), "neither a counts store nor a model store"),
         (("simulate", "s.zarr", "--preset", "spotify"), "xbox-movies"),
     ],

@@ -21,7 +21,7 @@ ROOMS = [
     ["fit"],
     [
         "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune",
-        "batch", "predict", "baselines",
+        "batch", "predict", "strategies", "explain", "neighbours", "folding", "update", "baselines",
     ],
     ["model", "verify"],
     ["cli", "demo", "info"],

@@ -33,7 +33,7 @@ def test_probability_has_sigma_and_sd_of_pairs(small_model):
     state = dense_state(small_model)
     _, variance = dense_energy(state)
     table = small_model.probability([3, 5, 8], [1, 2, 80])
-    assert table.columns.tolist() == ["user", "item", "sigma", "sd"]
+    assert table.columns.tolist() == ["user", "item", "sigma", "sd", "low", "high"]
     assert np.allclose(table["sigma"], dense_sigma(state)[[3, 5, 8], [1, 2, 80]], rtol=1e-5)
     assert np.allclose(table["sd"], np.sqrt(variance[[3, 5, 8], [1, 2, 80]]), rtol=1e-5)
     assert len(small_model.probability(3, [1, 2, 80])) == 3
@@ -48,7 +48,7 @@ def test_recommendations_are_the_best_unseen_items(small_model, popularity):
     seen = small_model.counts.to_scipy()[users].toarray() > 0
     scores[seen] = -1
     table = small_model.recommend(users, n=7, popularity=popularity)
-    assert table.columns.tolist() == ["user", "item", "rank", "probability", "sigma", "sd"]
+    assert table.columns.tolist() == ["user", "item", "rank", "probability", "sigma", "sd", "low", "high"]
     for k, user in enumerate(users):
         mine = table[table["user"] == user]
         assert mine["rank"].tolist() == list(range(1, 8))
