@@ -288,7 +288,7 @@ class Fixed:
             old = [array[rows] for array in values]
             new = self._empty(rows.size)
             kernels.update_rows(
-                pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts, 0,
+                pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts, WHOLE,
                 self._table(old, weights[rows]), self.table, offsets, settings.factors, self.censored * weights[rows],
                 2 * lambda_of(xi_star), base, settings.tau("users"), settings.tau_b, settings.biases, *new,
             )  # fmt: skip
@@ -310,7 +310,7 @@ class Fixed:
         if settings.selection == "bayes":
             own, stats = self._table(values, weights), np.zeros((weights.size, 4))
             kernels.select_rows(
-                pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts, 0, own, self.table,
+                pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts, WHOLE, own, self.table,
                 padded_width(settings.factors), settings.factors, stats,
             )  # fmt: skip
             logits = logits + messages(stats, own, self.items, self.commit.scalar("xi_star"))
