@@ -137,7 +137,7 @@ class Chart:
         words = escape(f"{self.y.label} against {self.x.label}", quote=True)
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}" font-size="13" fill="currentColor" '
-            f'style="width:100%;max-width:{WIDTH * 1.4:.0f}px;height:auto;font-family:system-ui,sans-serif">'
+            f'style="width:100%;max-width:{WIDTH * 1.1:.0f}px;height:auto;font-family:system-ui,sans-serif">'
             f"{''.join(self._frame())}{drawn}</svg>"
         )
 

@@ -39,13 +39,16 @@ def card(title: str, rows: Mapping[str, str], bounds: Sequence[float] = ()) -> s
     )
 
 
-def bound_words(bounds: Sequence[float]) -> str:
+def bound_words(bounds: Sequence[float], first: int = 1) -> str:
     """What the line of bounds shows, in words.
 
     >>> bound_words([-30.0, -20.0, -19.5])
     'bound from -30 after sweep 1 to -19.5 after sweep 3'
     """
-    return f"bound from {bounds[0]:.10g} after sweep 1 to {bounds[-1]:.10g} after sweep {len(bounds)}" if bounds else ""
+    if not bounds:
+        return ""
+    last = first + len(bounds) - 1
+    return f"bound from {bounds[0]:.10g} after sweep {first} to {bounds[-1]:.10g} after sweep {last}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -74,7 +77,7 @@ h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid rgba(128,128,128,.35); }
 h3 { font-size: 1rem; margin: 1rem 0 .25rem; }
 p { max-width: 46rem; margin: .5rem 0; }
-.row { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem 2rem; }
+.row { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem 2rem; }
 figure { margin: .5rem 0; min-width: 0; }
 figcaption { font-size: .875rem; max-width: 36rem; }
 .note { border-left: 4px solid #d9730d; padding: .25rem .75rem; }

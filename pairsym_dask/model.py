@@ -197,7 +197,7 @@ class PairedSymbols:
             except StoreError as error:
                 raise StoreError(
                     f"the counts store of {self.path} is needed but cannot be opened ({error}); "
-                    "give its place with load(..., counts=...)"
+                    "give its place with load(..., counts=...), for a report also with --counts"
                 ) from None
             self._check_counts(self._counts)
         return self._counts

@@ -94,6 +94,8 @@ async def _visit(
     shot = await call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
     seen.picture = base64.b64decode(shot["data"])
     line.close()
+    while await asyncio.wait_for(line.read_message(), 60) is not None:
+        pass  # until the browser has closed its end too
     return seen
 
 
