@@ -12,8 +12,8 @@ ROOMS = [
     ["spec", "charts", "display"],
     ["storage", "arrays", "counts", "posterior", "lock", "scratch"],
     [
-        "accelerate", "simd", "packing", "functions", "solve", "kernels", "ranking", "background", "bound", "grouping",
-        "drawing",
+        "accelerate", "simd", "packing", "functions", "solve", "tiles", "kernels", "ranking", "background", "bound",
+        "grouping", "drawing",
     ],
     ["workers"],
     ["plan", "execute", "progress"],
@@ -21,7 +21,7 @@ ROOMS = [
     ["fit"],
     [
         "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune",
-        "batch", "predict", "strategies", "explain", "neighbours", "folding", "summaries", "update", "baselines",
+        "batch", "predict", "strategies", "explain", "neighbours", "folding", "update", "summaries", "baselines",
     ],
     ["model", "verify", "report"],
     ["cli", "demo", "info"],
