@@ -19,7 +19,7 @@ from scipy.special import digamma
 from .counts import Counts, open_counts
 from .predict import Predictor, check_popularity
 from .ranks import Committed, Pairs, Ranks, Scorer, Source, rank
-from .spec import InputError
+from .spec import POPULARITY, InputError
 
 MEASURES = ("R", "mean_percentile", "hr", "ndcg", "mrr", "log_likelihood")
 COMPARED = ("R", "ndcg", "log_likelihood")
@@ -133,7 +133,7 @@ class Comparison:
 def evaluate(
     model: Any,
     held_out: pd.DataFrame,
-    popularity: float = 0.5,
+    popularity: float = POPULARITY,
     *,
     n: int = 10,
     client: Any = None,
@@ -159,7 +159,7 @@ def evaluate(
 def compare(
     models: Mapping[str, Any],
     held_out: pd.DataFrame,
-    popularity: float = 0.5,
+    popularity: float = POPULARITY,
     *,
     n: int = 10,
     random_state: int = 0,

@@ -17,7 +17,7 @@ from .counts import Counts, open_counts
 from .fit import absolute_path, fit
 from .posterior import Commit, ModelStore
 from .predict import Predictor, check_popularity, energy_of_pairs, lazy_dataset, sigma_of
-from .spec import InputError, Settings, StoreError
+from .spec import POPULARITY, InputError, Settings, StoreError
 
 
 class PairedSymbols:
@@ -36,7 +36,7 @@ class PairedSymbols:
         tau_b: float = 0.1,
         alpha: float = 1.0,
         biases: bool = True,
-        selection: str = "bayes",
+        selection: str = "constant",
         dtype: str = "float32",
         random_state: int = 0,
     ) -> None:
@@ -210,7 +210,7 @@ class PairedSymbols:
         n: int = 10,
         exclude_seen: bool = True,
         items: Any = None,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
     ) -> pd.DataFrame:
         """The n best items for each user: user, item, rank, probability, sigma, sd.
 
@@ -228,7 +228,7 @@ class PairedSymbols:
         path: str | os.PathLike[str],
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         client: Any = None,
         threads: int | None = None,
@@ -247,7 +247,7 @@ class PairedSymbols:
                 on_done=lambda finished: bar.update(), storage_options=storage_options,
             )  # fmt: skip
 
-    def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
+    def scores(self, users: Any, popularity: float = POPULARITY) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
         positions = self.counts.positions("users", _as_list(users))
         return self._predictor.scores(self._predictor.users(positions), check_popularity(popularity))
