@@ -106,7 +106,9 @@ def _settings(function: Any) -> Any:
             click.option("--tau-b", type=float, default=0.1, show_default=True, help="Prior precision of biases."),
             click.option("--alpha", type=float, default=1.0, show_default=True, help="Dirichlet prior."),
             click.option("--biases/--no-biases", default=True, show_default=True),
-            click.option("--selection", type=click.Choice(["bayes", "constant"]), default="constant", show_default=True),
+            click.option(
+                "--selection", type=click.Choice(["bayes", "constant"]), default="constant", show_default=True
+            ),
             click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
             click.option("--random-state", type=int, default=0, show_default=True, help="Seed."),
         )
