@@ -57,10 +57,7 @@ def fit(
     warm: Warm | None = None,
 ) -> Commit:
     """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
-    if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
-        raise InputError(f"sweeps must be a whole number, 0 or more, not {sweeps!r}")
-    if tol is not None and not tol > 0:
-        raise InputError(f"tol must be above 0, not {tol!r}")
+    check_options(sweeps, tol, keep)
     if counts.nnz == 0:
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
     kept = parse_keep(keep)
@@ -82,6 +79,15 @@ def fit(
             return run.go_on(sweeps, tol, callback)
         finally:
             tasks.forget()  # the next fit, or the rest of a notebook, wants the memory
+
+
+def check_options(sweeps: int, tol: float | None, keep: int | Iterable[int] | None = None, **_: Any) -> None:
+    """Refuse options of a fit that cannot be, before anything is written."""
+    if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
+        raise InputError(f"sweeps must be a whole number, 0 or more, not {sweeps!r}")
+    if tol is not None and not tol > 0:
+        raise InputError(f"tol must be above 0, not {tol!r}")
+    parse_keep(keep)
 
 
 def parse_keep(keep: int | Iterable[int] | None) -> Callable[[int], bool]:

@@ -41,7 +41,7 @@ SETTLED = {"float32": 1e-3, "float64": 1e-10}  # a user's means move by no more 
 LIMIT = 1000  # updates of a user
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Folded:
     """Users from outside the store, a row each, with their posterior and the pairs that it comes from.
 
@@ -66,9 +66,9 @@ class Folded:
     def __len__(self) -> int:
         return len(self.audience)
 
-    def __getitem__(self, labels: Any) -> Folded:
+    def take(self, labels: Any) -> Folded:
         """Some of the users, by label or list of labels."""
-        wanted = np.atleast_1d(np.asarray(labels, self.user_ids.dtype))
+        wanted = np.atleast_1d(np.asarray(labels, object))
         rows = pd.Index(self.user_ids).get_indexer(pd.Index(wanted))
         if (rows < 0).any():
             raise InputError(f"not among the folded-in users: {_some(wanted[rows < 0])}")

@@ -59,6 +59,7 @@ def test_a_store_among_the_sources_gives_the_store_of_all_pairs(tmp_path, text, 
     whole = ps.ingest(pd.concat([old, new]), tmp_path / "whole.zarr", **names, count="count")
     assert both.digest == whole.digest
     assert ps.ingest(store, tmp_path / "copy.zarr").digest == store.digest
+    assert ps.ingest([store.path, new], tmp_path / "again.zarr", **names, count="count").digest == whole.digest
 
 
 def test_symbols_of_a_store_that_have_no_pairs_stay(tmp_path):
@@ -212,9 +213,13 @@ def test_other_new_pairs_do_not_go_on_with_an_earlier_update(tmp_path, early):
         updated(early, tmp_path, LATE.iloc[:-1])
 
 
-def test_settings_that_change_the_rows_are_refused(tmp_path, early):
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, early):
     with pytest.raises(ps.InputError, match="rows of factors=4, so factors cannot become 5"):
         updated(ps.load(early.path).set_params(factors=5), tmp_path)
+    with pytest.raises(ps.InputError, match="sweeps must be a whole number"):
+        updated(early, tmp_path, sweeps=-1)
+    with pytest.raises(ps.InputError, match="need a store each, not both"):
+        early.update(LATE, tmp_path / "one.zarr", tmp_path / "one.zarr", count="count", progress=False)
     with pytest.raises(ps.InputError, match="new pairs cannot come as a matrix"):
         updated(early, tmp_path, scipy.sparse.csr_array(np.eye(3)))
     assert list(tmp_path.iterdir()) == []
