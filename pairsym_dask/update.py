@@ -1,7 +1,7 @@
 """`update`: more pairs of known and new symbols, and a fit that starts where an earlier one stands.
 
 Stores are never changed: the old pairs and the new ones become a new counts store, and the fit to it is a model store
-of its own whose sweep 0 is the warm start. Known symbols take their posterior rows, new ones begin like any other.
+of its own whose sweep 0 is the warm start. Known symbols take their posterior rows, new ones begin as the average one.
 """
 
 from __future__ import annotations
