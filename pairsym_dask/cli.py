@@ -345,6 +345,25 @@ def tune(counts: str, scheduler: str | None, **options: Any) -> None:
 
 
 @pairsym.command()
+@click.argument("model")
+@click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
+@click.option("--held-out", metavar="FILE", help="Held-out pairs (.parquet or .csv): adds an evaluation to the page.")
+@click.option("--counts", metavar="STORE", help="Where the counts store is, if it has moved.")
+def report(model: str, output: str, held_out: str | None, counts: str | None) -> None:
+    """Write one HTML page about a fitted model, or one being fitted: data, bound, tastes, uncertainty."""
+    from .baselines import Popularity
+    from .evaluate import compare as run
+    from .model import load
+
+    opened, evaluation = load(model, counts), None
+    if held_out is not None:
+        models = {"this model": opened, "popularity": Popularity().fit(opened.counts)}
+        evaluation = run(models, _read_pairs(opened, held_out))
+    opened.report(output, evaluation)
+    click.echo(f"{output}: sweep {opened.history['sweep'].iloc[-1]} of {model}")
+
+
+@pairsym.command()
 @click.argument("store")
 def info(store: str) -> None:
     """Say what a counts store or a model store holds."""

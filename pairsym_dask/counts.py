@@ -3,7 +3,7 @@
 Pairs are kept twice, by user and by item, in *tiles* (a block of rows x a span of columns), sorted by row and
 then column. A tile owns whole chunks of the arrays `by_<side>/index`, `count` and `length` (pairs a row), all of
 shape (tiles, ..), so that tiles can be written in any order by anyone. `counts.json` is written last: a folder
-without it is not a store. docs: see "File formats" in the README.
+without it is not a store. See docs/file_formats.md.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse
+from dask.utils import format_bytes
 
 from .arrays import STRING, ArraySpec, Manifest, Sealed, _canonical, seal, unseal, write_block, write_metadata
+from .display import card
 from .spec import SIDES, DamagedStoreError, InputError, StoreError, other
 from .storage import Storage, digest, open_storage
 
@@ -377,6 +379,22 @@ class Counts:
     def __repr__(self) -> str:
         users, items = self.shape
         return f"Counts({self.path!r}, {users:,} users x {items:,} items, {self.nnz:,} pairs, total {self.total:,.10g})"
+
+    def _repr_html_(self) -> str:
+        users, items = self.shape
+        files = self.record["files"]
+        return card(
+            "Counts",
+            {
+                "store": self.path,
+                "shape": f"{users:,} users x {items:,} items",
+                "pairs": f"{self.nnz:,}, total count {self.total:,.10g}, density {self.nnz / (users * items):.3%}",
+                "blocks": ", ".join(
+                    f"{self.cuts[side].blocks:,} of {self.cuts[side].block:,} {side}" for side in SIDES
+                ),
+                "on disk": f"{format_bytes(sum(int(size) for size, _ in files.values()))} in {len(files):,} files",
+            },
+        )
 
 
 class _LazyIndexes(dict[str, pd.Index]):

@@ -254,8 +254,8 @@ class _Fit:
         roots = []
         for block in range(self.plan.count(side)):
             keys = [
-                steps.add(f"select-{side}", f"{block}-{group}", tasks.select_block, job, side, own, its, block, group)
-                for group in range(self.plan.cuts[side].groups)
+                steps.add(f"select-{side}", f"{block}-{share}", tasks.select_block, job, side, own, its, block, share)
+                for share in range(1 if side == self.plan.long else len(self.plan.shares))
             ]
             roots.append(self._tree(steps, job, "selection", block, keys))
         return roots
@@ -287,10 +287,10 @@ class _Fit:
             else:
                 keys = [
                     steps.add(
-                        f"gather-{side}", f"{block}-{group}", tasks.gather_statistics, shared, side, old, others, star,
-                        *rest, group,
+                        f"gather-{side}", f"{block}-{share}", tasks.gather_statistics, shared, side, old, others, star,
+                        *rest, share,
                     )
-                    for group in range(self.plan.cuts[side].groups)
+                    for share in range(len(self.plan.shares))
                 ]  # fmt: skip
                 stats = self._tree(steps, shared, "statistics", block, keys)
                 root = steps.add(
@@ -410,7 +410,7 @@ class _Fit:
         """Tasks of a sweep, for the progress bar."""
         long, short = self.plan.long, other(self.plan.long)
         blocks = {side: self.plan.count(side) for side in SIDES}
-        parts = blocks[short] * self.plan.cuts[short].groups
+        parts = blocks[short] * len(self.plan.shares)
         if self.executor.client is not None:  # only wanted results are seen there
             return 2 * blocks["users"] + 4 * blocks["items"]
         passes = 2 * blocks[long] + 2 * (2 * parts - blocks[short])  # each an update and a selection, trees included

@@ -29,7 +29,7 @@ from .counts import Counts, Tile
 from .execute import Executor, Steps
 from .fit import decode_background
 from .grouping import LOW, SHIFT, add_up, row_lengths, sum_rows
-from .packing import padded_width, row_offsets
+from .packing import WHOLE, empty_table, padded_width, row_offsets
 from .posterior import Commit
 from .predict import Audience, Symbols
 from .sources import Columns, frame_parts, store_kinds
@@ -247,7 +247,7 @@ class Fixed:
         values = [commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in VALUES]
         background = commit.sealed.read_array(commit.arrays["items/background"])
         width = padded_width(commit.settings.factors)
-        table = np.empty(background.size * 2 * width, commit.settings.dtype)
+        table = empty_table(background.size, width, commit.settings.dtype)
         kernels.fill_table(*values, background, width, table)
         return Fixed(commit, counts.total, counts.shape[0], table, decode_background(commit, "items"))
 
@@ -269,7 +269,7 @@ class Fixed:
 
     def _table(self, values: Any, weights: np.ndarray) -> np.ndarray:
         width = padded_width(self.commit.settings.factors)
-        own = np.empty(weights.size * 2 * width, self.commit.settings.dtype)
+        own = empty_table(weights.size, width, self.commit.settings.dtype)
         kernels.fill_table(*values, weights, width, own)
         return own
 
@@ -283,7 +283,7 @@ class Fixed:
             old = [array[rows] for array in values]
             new = self._empty(rows.size)
             kernels.update_rows(
-                pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts, 0,
+                pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts, WHOLE,
                 self._table(old, weights[rows]), self.table, offsets, settings.factors, self.censored * weights[rows],
                 2 * lambda_of(xi_star), base, settings.tau("users"), settings.tau_b, settings.biases, *new,
             )  # fmt: skip
@@ -305,7 +305,7 @@ class Fixed:
         if settings.selection == "bayes":
             own, stats = self._table(values, weights), np.zeros((weights.size, 4))
             kernels.select_rows(
-                pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts, 0, own, self.table,
+                pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts, WHOLE, own, self.table,
                 padded_width(settings.factors), settings.factors, stats,
             )  # fmt: skip
             logits = logits + messages(stats, own, self.items, self.commit.scalar("xi_star"))

@@ -85,7 +85,8 @@ def describe_plan(plan: Plan) -> list[str]:
         f"  {plan.long} are the longer side: updated whole, {plan.count(plan.long)} blocks of "
         f"{plan.blocks[plan.long]:,} rows, against one table of all {short}",
         f"  {short} are the shorter side: {plan.count(short)} blocks of {plan.blocks[short]:,} rows (partial sums of a "
-        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {plan.long}",
+        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {plan.long} in "
+        f"{len(plan.shares)} shares",
     ]
     parts = {
         "shared": plan.shared_bytes(),

@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.utils import format_bytes
 from tqdm import tqdm
 
 from .batch import recommend_all
 from .counts import Counts, open_counts
-from .evaluate import evaluate
+from .display import card
+from .evaluate import Comparison, Evaluation, evaluate
 from .explain import Explanation, explain
 from .fit import absolute_path, fit
 from .folding import Folded, fold_in
 from .neighbours import export_factors, similar, users_for
 from .posterior import Commit, ModelStore
 from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
+from .progress import duration
 from .sources import Columns
-from .spec import InputError, Settings, StoreError
+from .spec import SIDES, InputError, Settings, StoreError
 from .strategies import Query, check_interval, check_n, check_popularity
 from .update import update
 
@@ -195,7 +198,7 @@ class PairedSymbols:
             except StoreError as error:
                 raise StoreError(
                     f"the counts store of {self.path} is needed but cannot be opened ({error}); "
-                    "give its place with load(..., counts=...)"
+                    "give its place with load(..., counts=...), for a report also with --counts"
                 ) from None
             self._check_counts(self._counts)
         return self._counts
@@ -412,11 +415,42 @@ class PairedSymbols:
         """Every q array as a lazy, labelled xarray Dataset: user_mean(user, factor), ... item_background(item)."""
         return lazy_dataset(self._fitted, self.counts)
 
+    def report(self, path: str | os.PathLike[str], evaluation: Evaluation | Comparison | None = None) -> None:
+        """Write one HTML page about the data, the fit and the posterior to a file.
+
+        `evaluation` is what `evaluate` or `compare` gave, for a section of its own. The page needs no network; the
+        posterior is read a block at a time, and a few thousand symbols are drawn.
+        """
+        from .report import write_report
+
+        write_report(self, path, evaluation)
+
     def __repr__(self) -> str:
         params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         if self._commit is None:
             return f"PairedSymbols({params})"
-        return f"<PairedSymbols({params}) at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}>"
+        shape = " x ".join(f"{self._commit.record['rows'][side]:,} {side}" for side in SIDES)
+        state = f"at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}"
+        return f"<PairedSymbols({params}) of {shape}, {state}>"
+
+    def _repr_html_(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        if self._commit is None:
+            return card("PairedSymbols, not fitted", {"settings": settings})
+        rows, blocks, seconds = (self._commit.record[name] for name in ("rows", "blocks", "seconds"))
+        return card(
+            "PairedSymbols",
+            {
+                "store": self.path,
+                "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self.factors} factors",
+                "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
+                "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
+                "sweep": f"{self._commit.sweep}, in {duration(seconds)}",
+                "bound": f"{self._commit.scalar('elbo'):.10g}",
+                "settings": settings,
+            },
+            [commit.scalar("elbo") for commit in self._commits[1:]],
+        )
 
 
 def load(

@@ -361,7 +361,7 @@ def file_parts(name: str, columns: Columns, rows: int, options: dict[str, Any]) 
     if _ends(name, PARQUET_ENDINGS):
         return _parquet_parts(name, columns, rows, options)
     with _readable(name, "CSV"), _opened(name, options) as file:
-        line = file.readline(2**20)
+        line = file.read(2**20).split(b"\n", 1)[0]  # readline(limit) is not for files on S3
         if not line.strip():
             raise InputError(f"{name} is empty: a CSV file begins with the names of its columns")
         parse = pa.csv.ParseOptions(delimiter=_delimiter(name))
