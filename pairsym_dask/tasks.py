@@ -314,12 +314,17 @@ def _visit(job: Job, side: str, its: Sealed, block: int, share: int, visit: Call
         return
     for group in job.plan.shares[share]:
         tile = _tile(job, side, tile_block, group)
-        blocks = job.plan.group_blocks(side, group)
-        # Tables of other blocks are elsewhere in memory; they must live until the visit is over.
-        tables = [_table(job, other(side), its, its_block) for its_block in blocks]
-        first, _ = job.plan.row_range(other(side), blocks[0])
-        table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
-        visit(tile.indptr[:-1][rows], tile.indptr[1:][rows], tile, parts, table)
+        cursors, ends = tile.indptr[:-1][rows], tile.indptr[1:][rows]
+        for run in job.plan.runs(side, group):
+            first, _ = job.plan.row_range(other(side), run[0])
+            _, limit = job.plan.row_range(other(side), run[-1])
+            stops = np.empty_like(cursors)
+            kernels.advance(cursors, ends, tile.indices, limit, stops)
+            # Tables of several blocks are anywhere in memory; they must live until the visit is over.
+            tables = [_table(job, other(side), its, its_block) for its_block in run]
+            table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
+            visit(cursors, stops, tile, parts, table)
+            cursors = stops
 
 
 @on_worker
