@@ -19,6 +19,7 @@ MELTED = (
     "packing",
     "functions",
     "solve",
+    "tiles",
 )  # modules whose code is compiled into kernels elsewhere
 
 

@@ -148,6 +148,28 @@ def fit(
 
 @pairsym.command()
 @click.argument("model")
+@click.argument("paths", nargs=-1, required=True)
+@click.option("--counts", required=True, metavar="STORE", help="New counts store: the model's pairs and the new ones.")
+@click.option("--model", "target", required=True, metavar="STORE", help="New model store.")
+@click.option("--user", default="user", show_default=True, help="Column of the first symbol.")
+@click.option("--item", default="item", show_default=True, help="Column of the second symbol.")
+@click.option("--count", help="Column of counts [default: every row is one pair].")
+@click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
+@click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
+@click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
+@_where
+def update(model: str, paths: tuple[str, ...], counts: str, target: str, scheduler: str | None, **options: Any) -> None:
+    """Fit to more files of pairs from where MODEL stands; run it again to go on after an interruption."""
+    from .model import load
+
+    with _Place(scheduler) as client:
+        fitted = load(model).update(list(paths), counts, target, client=client, progress=True, **options)
+    click.echo(f"{fitted.counts}")
+    click.echo(f"{target}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+
+
+@pairsym.command()
+@click.argument("model")
 @click.argument("users", nargs=-1)
 @click.option("-n", "n", type=int, default=10, show_default=True, help="Items a user.")
 @click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
@@ -320,6 +342,25 @@ def tune(counts: str, scheduler: str | None, **options: Any) -> None:
 
     with _Place(scheduler) as client:
         click.echo(run(counts, client=client, progress=True, **options))
+
+
+@pairsym.command()
+@click.argument("model")
+@click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
+@click.option("--held-out", metavar="FILE", help="Held-out pairs (.parquet or .csv): adds an evaluation to the page.")
+@click.option("--counts", metavar="STORE", help="Where the counts store is, if it has moved.")
+def report(model: str, output: str, held_out: str | None, counts: str | None) -> None:
+    """Write one HTML page about a fitted model, or one being fitted: data, bound, tastes, uncertainty."""
+    from .baselines import Popularity
+    from .evaluate import compare as run
+    from .model import load
+
+    opened, evaluation = load(model, counts), None
+    if held_out is not None:
+        models = {"this model": opened, "popularity": Popularity().fit(opened.counts)}
+        evaluation = run(models, _read_pairs(opened, held_out))
+    opened.report(output, evaluation)
+    click.echo(f"{output}: sweep {opened.history['sweep'].iloc[-1]} of {model}")
 
 
 @pairsym.command()

@@ -3,7 +3,7 @@
 Pairs are kept twice, by user and by item, in *tiles* (a block of rows x a span of columns), sorted by row and
 then column. A tile owns whole chunks of the arrays `by_<side>/index`, `count` and `length` (pairs a row), all of
 shape (tiles, ..), so that tiles can be written in any order by anyone. `counts.json` is written last: a folder
-without it is not a store. docs: see "File formats" in the README.
+without it is not a store. See docs/file_formats.md.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse
+from dask.utils import format_bytes
 
 from .arrays import STRING, ArraySpec, Manifest, Sealed, _canonical, seal, unseal, write_block, write_metadata
+from .display import card
 from .spec import SIDES, DamagedStoreError, InputError, StoreError, other
 from .storage import Storage, digest, open_storage
 
@@ -271,12 +273,24 @@ class Counts:
     def tile_pairs(self, side: str, block: int, group: int) -> int:
         return int(self.record["tiles"][side][self.cuts[side].tile(block, group)])
 
+    def _pair_arrays(self, side: str) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
+        slots = max(self.layout.slots(n) for n in self.record["tiles"][side])
+        return self.layout.pair_arrays(side, max(1, slots))
+
+    def ask_tile(self, side: str, block: int, group: int) -> None:
+        """Say that a tile will be read soon."""
+        t = self.cuts[side].tile(block, group)
+        index, count, length = self._pair_arrays(side)
+        self.sealed.ask_block(length, t, 0)
+        for slot in range(self.layout.slots(self.tile_pairs(side, block, group))):
+            self.sealed.ask_block(index, t, slot)
+            self.sealed.ask_block(count, t, slot)
+
     def read_tile(self, side: str, block: int, group: int) -> Tile:
         """One tile, checked against its digests."""
         cut, pairs = self.cuts[side], self.tile_pairs(side, block, group)
         t = cut.tile(block, group)
-        slots = max(self.layout.slots(n) for n in self.record["tiles"][side])
-        index, count, length = self.layout.pair_arrays(side, max(1, slots))
+        index, count, length = self._pair_arrays(side)
         first, stop = cut.row_range(block)
         lengths = self.sealed.read_block(length, t, 0)[0, : stop - first]
         indptr = np.zeros(stop - first + 1, np.int64)
@@ -309,6 +323,16 @@ class Counts:
     def labels(self, side: str) -> np.ndarray:
         return self._indexes[side].to_numpy()
 
+    def some_labels(self, side: str, first: int, stop: int) -> np.ndarray:
+        """Labels of a range of rows, reading only their chunks."""
+        spec = self.layout.label(side, self.record["labels"][side])
+        size = spec.chunks[0]
+        chunks = [self.sealed.read_block(spec, k) for k in range(first // size, -(-stop // size))]
+        start = first // size * size
+        return np.concatenate([np.empty(0, chunks[0].dtype if chunks else np.int64), *chunks])[
+            first - start : stop - start
+        ]
+
     @cached_property
     def _indexes(self) -> dict[str, pd.Index]:
         return _LazyIndexes(self)
@@ -321,10 +345,14 @@ class Counts:
     def item_ids(self) -> np.ndarray:
         return self.labels("items")
 
+    def find(self, side: str, labels: np.ndarray) -> np.ndarray:
+        """Row numbers of labels, -1 for unknown ones."""
+        return np.asarray(self._indexes[side].get_indexer(pd.Index(labels)))
+
     def positions(self, side: str, labels: Any) -> np.ndarray:
         """Row numbers of labels; unknown ones are an error that names them."""
-        wanted = pd.Index(np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object)))
-        found = self._indexes[side].get_indexer(wanted)
+        wanted = np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object))
+        found = self.find(side, wanted)
         if (found < 0).any():
             unknown = [str(label) for label in wanted[found < 0][:5]]
             more = int((found < 0).sum()) - len(unknown)
@@ -363,6 +391,22 @@ class Counts:
     def __repr__(self) -> str:
         users, items = self.shape
         return f"Counts({self.path!r}, {users:,} users x {items:,} items, {self.nnz:,} pairs, total {self.total:,.10g})"
+
+    def _repr_html_(self) -> str:
+        users, items = self.shape
+        files = self.record["files"]
+        return card(
+            "Counts",
+            {
+                "store": self.path,
+                "shape": f"{users:,} users x {items:,} items",
+                "pairs": f"{self.nnz:,}, total count {self.total:,.10g}, density {self.nnz / (users * items):.3%}",
+                "blocks": ", ".join(
+                    f"{self.cuts[side].blocks:,} of {self.cuts[side].block:,} {side}" for side in SIDES
+                ),
+                "on disk": f"{format_bytes(sum(int(size) for size, _ in files.values()))} in {len(files):,} files",
+            },
+        )
 
 
 class _LazyIndexes(dict[str, pd.Index]):

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import digamma
 
+from . import display
 from .counts import Counts, open_counts
 from .predict import Predictor
 from .ranks import Committed, Pairs, Ranks, Scorer, Source, rank
@@ -72,8 +73,12 @@ class Evaluation:
         return f"{table.to_string(index=False, formatters=_formatters(table), na_rep='-')}\n{self._caption()}"
 
     def _repr_html_(self) -> str:
-        table = self._table()
-        return f"{table.to_html(index=False, formatters=_formatters(table), na_rep='-')}<p>{self._caption()}</p>"
+        table, formats = self._table(), _formatters(self._table())
+        rows = [
+            ["-" if pd.isna(value) else formats.get(str(name), str)(value) for name, value in row.items()]
+            for row in table.to_dict("records")
+        ]
+        return f"{display.table([*map(str, table)], rows)}<p>{self._caption()}</p>"
 
     def plot(self, ax: Any = None, label: str | None = None) -> Any:
         """The average rank R by the user's training count, with standard errors; the axes."""
@@ -120,7 +125,8 @@ class Comparison:
         return f"{self._table().to_string(index=False)}\n{self._caption()}"
 
     def _repr_html_(self) -> str:
-        return f"{self._table().to_html(index=False)}<p>{self._caption()}</p>"
+        table = self._table()
+        return f"{display.table([*map(str, table)], table.to_numpy().astype(str).tolist())}<p>{self._caption()}</p>"
 
     def plot(self, ax: Any = None) -> Any:
         """The average rank R by the user's training count, a line a model; the axes."""

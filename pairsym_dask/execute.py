@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from dask.callbacks import Callback
 
 from .spec import PairsymError, SchedulerError
 from .storage import Storage
-from .workers import Pass, versions
+from .workers import Pass, memory_trouble, versions
 
 Graph = dict[str, Any]
 CONNECT_SECONDS = 20
@@ -108,14 +109,17 @@ class Executor:
     def __init__(self, client: Any = None, threads: int | None = None) -> None:
         self.client = active_client(client)
         self.threads = threads or default_threads()
+        self._warned = False
 
     def resources(self, memory: int | str | None) -> tuple[int | str | None, int]:
         """Memory budget and number of tasks of one process: of the smallest worker when there is a cluster."""
         if self.client is None:
             return memory, self.threads
         watch = _Watch(self.client)
-        while not (workers := list(watch.workers().values())):
+        while not (found := watch.workers()):
             time.sleep(POLL_SECONDS)
+        self._warn_of_memory(found)
+        workers = list(found.values())
         limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
         if memory is None and limits:
             memory = int(0.5 * min(limits))
@@ -163,6 +167,12 @@ class Executor:
 
         return self._watched(work)  # type: ignore[no-any-return]
 
+    def _warn_of_memory(self, workers: dict[str, Any]) -> None:
+        """Say it once when workers spill or are paused."""
+        if not self._warned and (trouble := memory_trouble(workers)) is not None:
+            self._warned = True
+            warnings.warn(trouble, UserWarning, stacklevel=2)
+
     def _watched(self, work: Callable[[], Any]) -> Any:
         """Call something that waits for the cluster; a clear error when scheduler or workers are gone.
 
@@ -186,7 +196,7 @@ class Executor:
         threading.Thread(target=run, daemon=True, name="pairsym-cluster").start()
         watch = _Watch(self.client)
         while not done.wait(POLL_SECONDS):
-            watch.workers()
+            self._warn_of_memory(watch.workers())
         if "error" not in answer:
             return answer["value"]
         error = answer["error"]

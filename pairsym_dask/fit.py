@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,14 @@ from .workers import Pass
 Callback = Callable[[int, float, float], None]
 
 
+@dataclass(frozen=True)
+class Warm:
+    """A committed sweep to start from, and for every row of each side the row there, -1 for new symbols."""
+
+    commit: Commit
+    rows: dict[str, np.ndarray]
+
+
 def fit(
     counts: Counts,
     settings: Settings,
@@ -45,6 +54,7 @@ def fit(
     callback: Callback | None = None,
     keep: int | Iterable[int] | None = None,
     discard_damaged: bool = False,
+    warm: Warm | None = None,
 ) -> Commit:
     """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
     if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
@@ -63,8 +73,11 @@ def fit(
         if discard_damaged:
             for line in store.discard_damaged():
                 warnings.warn(f"set aside as damaged: {line}", UserWarning, stacklevel=2)
-        passes = executor.check_workers([(counts.storage, RECORD), (store.storage, lock.key)])
-        run = _Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes)
+        tokens = [(counts.storage, RECORD), (store.storage, lock.key)]
+        if warm is not None:
+            tokens.append((warm.commit.storage, f"{warm.commit.folder}/zarr.json"))
+        passes = executor.check_workers(tokens)
+        run = _Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes, warm)
         try:
             return run.go_on(sweeps, tol, callback)
         finally:
@@ -124,6 +137,15 @@ def _check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, s
         raise StoreError(f"{store.url} was cut into other blocks than this pairsym_dask would; give another path")
 
 
+def check_warm(commits: list[Commit], start: Commit, store: ModelStore) -> None:
+    """Refuse to go on with a fit that did not start from this commit."""
+    if commits and (commits[0].record.get("start") or {}).get("digest") != start.record["digest"]:
+        raise StoreError(
+            f"{store.url} holds a fit that did not start from sweep {start.sweep} of {start.storage.url}; "
+            "give another path"
+        )
+
+
 class _Fit:
     """One fit under way."""
 
@@ -138,10 +160,11 @@ class _Fit:
         display: Progress,
         kept: Callable[[int], bool],
         passes: Pass | None,
+        warm: Warm | None,
     ) -> None:
         self.counts, self.settings, self.store = counts, settings, store
         self.plan, self.room, self.executor, self.display = plan, room, executor, display
-        self.kept, self.passes = kept, passes
+        self.kept, self.passes, self.warm = kept, passes, warm
         self.attempt = ""  # folder of the generation that is being written
         self.graphs = 0
         self.specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
@@ -153,6 +176,8 @@ class _Fit:
         commits = store.commits()
         if commits:
             _check_same(commits[0], self.counts, self.settings, self.plan, store)
+            if self.warm is not None:
+                check_warm(commits, self.warm.commit, store)
             commits[-1].sealed.check_sizes()
         store.mend(commits)
         store.clean(commits)
@@ -223,8 +248,8 @@ class _Fit:
         roots = []
         for block in range(self.plan.count(side)):
             keys = [
-                steps.add(f"select-{side}", f"{block}-{group}", tasks.select_block, job, side, own, its, block, group)
-                for group in range(self.plan.cuts[side].groups)
+                steps.add(f"select-{side}", f"{block}-{share}", tasks.select_block, job, side, own, its, block, share)
+                for share in range(1 if side == self.plan.long else len(self.plan.shares))
             ]
             roots.append(self._tree(steps, job, "selection", block, keys))
         return roots
@@ -256,10 +281,10 @@ class _Fit:
             else:
                 keys = [
                     steps.add(
-                        f"gather-{side}", f"{block}-{group}", tasks.gather_statistics, shared, side, old, others, star,
-                        *rest, group,
+                        f"gather-{side}", f"{block}-{share}", tasks.gather_statistics, shared, side, old, others, star,
+                        *rest, share,
                     )
-                    for group in range(self.plan.cuts[side].groups)
+                    for share in range(len(self.plan.shares))
                 ]  # fmt: skip
                 stats = self._tree(steps, shared, "statistics", block, keys)
                 root = steps.add(
@@ -302,16 +327,21 @@ class _Fit:
         job, files = self._job(0)
         sums, backgrounds = {}, {}
         self.display.start_sweep(0, sum(self.plan.count(side) for side in SIDES))
+        warm = self.warm
         for side in SIDES:
             steps = self._steps(job)
-            keys = [
-                steps.add(f"start-{side}", block, tasks.start_block, f"job-{steps.tag}", side, block)
-                for block in range(self.plan.count(side))
-            ]
+            start = None if warm is None else steps.share("start", warm.commit)
+            keys = []
+            for block in range(self.plan.count(side)):
+                rows = None if warm is None else warm.rows[side][slice(*self.plan.row_range(side, block))]
+                keys.append(
+                    steps.add(f"start-{side}", block, tasks.start_block, f"job-{steps.tag}", side, block, start, rows)
+                )
             updated, backgrounds[side], sums[side] = self._sum_up(self._run(f"start {side}", steps, keys))
             files |= {key: (size, check) for part in updated for key, size, check in part.entries}
         state = Sealed(self.store.storage, job.folder, files)
-        return self._commit(job, None, state, backgrounds, sums, 1.0, float("nan"), began)
+        xi_star = 1.0 if warm is None else warm.commit.scalar("xi_star")
+        return self._commit(job, None, state, backgrounds, sums, xi_star, float("nan"), began)
 
     def sweep(self, before: Commit) -> Commit:
         """One sweep of Algorithm 1 after a committed one."""
@@ -365,7 +395,7 @@ class _Fit:
         """Tasks of a sweep, for the progress bar."""
         long, short = self.plan.long, other(self.plan.long)
         blocks = {side: self.plan.count(side) for side in SIDES}
-        parts = blocks[short] * self.plan.cuts[short].groups
+        parts = blocks[short] * len(self.plan.shares)
         if self.executor.client is not None:  # only wanted results are seen there
             return 2 * blocks["users"] + 4 * blocks["items"]
         passes = 2 * blocks[long] + 2 * (2 * parts - blocks[short])  # each an update and a selection, trees included
@@ -407,6 +437,10 @@ class _Fit:
             "seconds": round(time.perf_counter() - began, 4),
             "files": files,
         }
+        if before is None and self.warm is not None:
+            start = self.warm.commit
+            path = relative_path(start.storage.url, self.store.url)
+            record["start"] = {"path": path, "sweep": start.sweep, "digest": start.record["digest"]}
         self.attempt = ""  # whatever happens to the answer, it may be a commit now
         return self.store.commit(record, self.specs)
 

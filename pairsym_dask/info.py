@@ -68,6 +68,8 @@ def describe_model(store: ModelStore) -> list[str]:
         f"kept: {', '.join(kept)}",
         f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
+    if (start := commits[0].record.get("start")) is not None:
+        lines.append(f"  an update: started from sweep {start['sweep']} of {start['path']} (commit {start['digest']})")
     try:
         counts = open_counts(absolute_path(last.record["counts"]["path"], store.url))
         lines += describe_plan(Plan.make(counts, last.settings))
@@ -83,7 +85,8 @@ def describe_plan(plan: Plan) -> list[str]:
         f"  {plan.long} are the longer side: updated whole, {plan.count(plan.long)} blocks of "
         f"{plan.blocks[plan.long]:,} rows, against one table of all {short}",
         f"  {short} are the shorter side: {plan.count(short)} blocks of {plan.blocks[short]:,} rows (partial sums of a "
-        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {plan.long}",
+        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {plan.long} in "
+        f"{len(plan.shares)} shares",
     ]
     parts = {
         "shared": plan.shared_bytes(),

@@ -22,7 +22,7 @@ from dask.base import is_dask_collection
 
 from .assemble import Piece, Side, Steps, group_pieces, long_side, write_store
 from .checks import CSV_TEXT, TEXT, WHOLE_LIMIT, check_numbers
-from .counts import MARK, Counts, begin
+from .counts import LABELS, MARK, Counts, begin
 from .scratch import Scratch, Stored
 from .sources import (
     Batch,
@@ -31,10 +31,14 @@ from .sources import (
     FramePart,
     ParquetPart,
     Part,
+    StorePart,
+    arrow_labels,
     file_parts,
     find_files,
     frame_parts,
     has_quotes,
+    store_kinds,
+    store_parts,
 )
 from .spec import SIDES, InputError, MemoryBudgetError
 from .storage import LocalStorage, Storage, open_storage, without_credentials
@@ -59,31 +63,38 @@ def ingest(
     """Make a counts store at `path` from pairs.
 
     `source` is a path, folder or glob of Parquet, CSV or TSV files (also .gz), a list of them, a pandas, arrow or
-    dask frame, or a scipy.sparse or `sparse` matrix (users x items, labels 0, 1, .., empty rows and columns kept).
+    dask frame, or a scipy.sparse or `sparse` matrix (users x items, labels 0, 1, .., empty rows and columns kept), or a
+    `Counts`, whose symbols are all kept; a list may hold several of these, matrices excepted.
     `user`, `item` and `count` name columns; without `count` each row is one pair. Repeated pairs are added up, zeros
     dropped. Labels are integers or strings; those of CSV files are integers when all of them are written as such.
     The same pairs make the same store, however they come. `memory` bounds what the tasks of a process hold ("1GiB").
     """
-    options = dict(storage_options or {})
-    steps = Steps(client, threads, memory, progress)
-    columns = Columns(user, item, count)
+    where = {"client": client, "threads": threads, "memory": memory, "progress": progress}
+    return write_pairs(source, path, Columns(user, item, count), dict(storage_options or {}), **where)
+
+
+def write_pairs(
+    source: Any, path: Any, columns: Columns, options: dict[str, Any], remark: str = "", *, memory: Any, **where: Any
+) -> Counts:
+    """`ingest`, with a remark at the end of what the store says about its source."""
+    steps = Steps(memory=memory, **where)
     if len(set(columns.names)) < len(columns.names):
         raise InputError(f"user, item and count must be different columns, not {', '.join(map(repr, columns.names))}")
     with _writing(path, options) as storage:
         scratch = steps.scratch(storage)
         if _is_matrix(source):
             return _ingest_matrix(source, steps, scratch)
-        parts, there, name = _find_parts(source, columns, steps, options)
-        if count is None and "count" in there and "count" not in columns.names:
+        found = _find_sources(source, columns, steps, options)
+        if columns.count is None and "count" in found.there and "count" not in columns.names:
             warnings.warn(
-                f'the column "count" of {name} is not used: each row is one pair; give count="count" to use it',
+                f'the column "count" of {found.name} is not used: each row is one pair; give count="count" to use it',
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        parsed = _parse(parts, columns, steps, scratch)
-        if not parsed:
-            raise InputError(f"no pairs in {name}")
-        return _ingest_parsed(parsed, columns, steps, scratch, memory, name)
+        parsed = _parse(found, columns, steps, scratch)
+        if not any(piece.codes["users"].size for piece in parsed):
+            raise InputError(f"no pairs in {found.name}")
+        return _ingest_parsed(parsed, columns, steps, scratch, memory, found.name + remark)
 
 
 def _ingest_parsed(
@@ -97,6 +108,7 @@ def _ingest_parsed(
     pieces = [
         Piece({side: ranked[side].side(k, piece.codes[side]) for side in SIDES}, piece.counts)
         for k, piece in enumerate(parsed)
+        if piece.codes["users"].size
     ]
     exact = all(piece.whole for piece in parsed) and sum(piece.total for piece in parsed) < WHOLE_LIMIT
     long = long_side(*shape)
@@ -128,32 +140,60 @@ def _writing(path: Any, options: dict[str, Any]) -> Iterator[Storage]:
 # Sources ------------------------------------------------------------------------------------------------------------
 
 
-def _find_parts(
-    source: Any, columns: Columns, steps: Steps, options: dict[str, Any]
-) -> tuple[list[Part] | Partitions, set[Any], str]:
-    """Parts to parse, all names of columns, and what the source is called."""
-    if isinstance(source, (pd.DataFrame, pa.Table, pa.RecordBatch)):
-        parts, there = frame_parts(source, "the frame", columns, steps.rows)
-        return parts, set(there), "the frame"
-    if is_dask_collection(source) and hasattr(source, "columns"):
-        columns.check(list(source.columns), "the dask frame")
-        wanted = source[columns.names].optimize()
-        partitions = Partitions(dict(wanted.__dask_graph__()), list(wanted.__dask_keys__()))
-        return partitions, set(source.columns), "the dask frame"
-    listed = source if isinstance(source, (list, tuple)) else [source]
-    if not listed or not all(isinstance(one, (str, os.PathLike)) for one in listed):
-        raise InputError(
-            f"pairs cannot be read from a {type(source).__name__}; give paths, a pandas, arrow or dask frame, "
-            "or a sparse matrix"
-        )
+@dataclass(frozen=True)
+class Found:
+    """What a source turns out to be: parts of stores, parts of files and frames, dask frames."""
+
+    stores: list[Counts]
+    stored: list[Part]
+    parts: list[Part]
+    partitions: list[Partitions]
+    there: set[Any]  # names of columns
+    name: str
+
+
+def _find_sources(source: Any, columns: Columns, steps: Steps, options: dict[str, Any]) -> Found:
+    listed = list(source) if isinstance(source, (list, tuple)) else [source]
+    found = Found([], [], [], [], set(), "")
+    paths, names = [], []
+    for one in listed:
+        if isinstance(one, Counts):
+            found.stores.append(one)
+            found.stored.extend(store_parts(one, columns))
+            names.append(one.path)
+        elif isinstance(one, (pd.DataFrame, pa.Table, pa.RecordBatch)):
+            parts, there = frame_parts(one, "the frame", columns, steps.rows)
+            found.parts.extend(parts)
+            found.there.update(there)
+            names.append("the frame")
+        elif is_dask_collection(one) and hasattr(one, "columns"):
+            columns.check(list(one.columns), "the dask frame")
+            wanted = one[columns.names].optimize()
+            found.partitions.append(Partitions(dict(wanted.__dask_graph__()), list(wanted.__dask_keys__())))
+            found.there.update(one.columns)
+            names.append("the dask frame")
+        elif isinstance(one, (str, os.PathLike)):
+            paths.append(one)
+            text = os.fspath(one)
+            names.append(without_credentials(text) if "://" in text else text)
+        else:
+            raise _unreadable(one)
+    if not names:
+        raise _unreadable(source)
     files: list[Part] = []
-    there_all: set[Any] = set()
-    for file in find_files(source, options):
+    for file in find_files(paths, options) if paths else []:
         parts, there = file_parts(file, columns, steps.rows, options)
         files += parts
-        there_all |= set(there)
-    names = [without_credentials(os.fspath(one)) if "://" in os.fspath(one) else os.fspath(one) for one in listed]
-    return _join_quoted(files, steps), there_all, ", ".join(names)
+        found.there.update(there)
+    found.parts.extend(_join_quoted(files, steps))
+    return replace(found, name=", ".join(names))
+
+
+def _unreadable(source: Any) -> InputError:
+    return InputError(
+        f"pairs cannot be read from a {type(source).__name__}; give paths, a pandas, arrow or dask frame, "
+        "or a sparse matrix"
+    )
 
 
 def _join_quoted(parts: list[Part], steps: Steps) -> list[Part]:
@@ -214,31 +254,51 @@ class Parsed:
     total: int  # of whole counts
 
 
-def _parse(parts: list[Part] | Partitions, columns: Columns, steps: Steps, scratch: Scratch) -> list[Parsed]:
+def _parse(found: Found, columns: Columns, steps: Steps, scratch: Scratch) -> list[Parsed]:
     scratch.make("parse")
-    if isinstance(parts, Partitions):
-        graph, wanted = dict(parts.graph), []
-        for k, partition in enumerate(parts.keys):
+    results: list[list[Parsed] | InputError] = []
+    text = _kinds_of_text([*found.stored, *found.parts], columns)
+    # Apart from each other: a store's pairs have counts, others need not.
+    for name, parts in (("stored", found.stored), ("given", found.parts)):
+        bins = enumerate(_bins(parts, steps.rows))
+        tasks = [(scratch, f"parse/{name}-{k}", some, steps.rows, text) for k, some in bins]
+        results += steps.run("parse-pairs", parse_pairs, tasks)
+    for n, partitions in enumerate(found.partitions):
+        graph, wanted = dict(partitions.graph), []
+        for k, partition in enumerate(partitions.keys):
             wanted.append(steps.key("parse-pairs", k))
-            arguments = scratch, f"parse/{k}", columns, f"partition {k} of the dask frame", steps.rows
+            arguments = scratch, f"parse/{n}-{k}", columns, f"partition {k} of the dask frame", steps.rows
             graph[wanted[-1]] = (steps.task(_parse_partition, *arguments), partition)
-        results = steps.run_graph("parse-pairs", graph, wanted)
-    else:
-        text = _kinds_of_text(parts, columns)
-        tasks = [(scratch, f"parse/{k}", some, steps.rows, text) for k, some in enumerate(_bins(parts, steps.rows))]
-        results = steps.run("parse-pairs", parse_pairs, tasks)
+        results += steps.run_graph("parse-pairs", graph, wanted)
+    for n, store in enumerate(found.stores):
+        chunks = range(-(-max(store.shape) // LABELS))
+        labels = [(scratch, f"parse/labels-{n}-{k}", store, k) for k in chunks]
+        results += [[piece] for piece in steps.run("read-labels", put_labels, labels)]
     for result in results:
         if isinstance(result, InputError):
             raise result
-    return [piece for result in results for piece in result]
+    return [piece for result in results for piece in result]  # type: ignore[union-attr]
+
+
+def put_labels(scratch: Scratch, key: str, counts: Counts, chunk: int) -> Parsed:
+    """Task: put some labels of a store aside, without pairs, so that symbols that have none stay."""
+    codes, dictionaries = {}, {}
+    for side in SIDES:
+        rows = counts.cuts[side].rows
+        labels = arrow_labels(counts.some_labels(side, min(chunk * LABELS, rows), min((chunk + 1) * LABELS, rows)))
+        all_codes, dictionary = encode_labels(scratch, f"{key}-{side}", labels)
+        (none,) = scratch.write(f"{key}-{side}-pairs", np.zeros(len(labels), np.uint32))
+        codes[side], dictionaries[side] = all_codes[:0], replace(dictionary, pairs=none)
+    kinds = dict(zip(SIDES, store_kinds(counts), strict=True))
+    return Parsed(counts.path, kinds, codes, dictionaries, None, True, 0)
 
 
 def _kinds_of_text(parts: list[Part], columns: Columns) -> tuple[str, str]:
-    """What CSV labels are taken for: what the Parquet files beside them hold, else to be seen at the end."""
+    """What CSV labels are taken for: what stores and Parquet files beside them hold, else to be seen at the end."""
     found: list[tuple[str, str] | None] = [None, None]
     for part in parts:
         for k, side in enumerate(SIDES):
-            kind = part.kinds[k] if isinstance(part, ParquetPart) else None
+            kind = part.kinds[k] if isinstance(part, (ParquetPart, StorePart)) else None
             if kind is not None:
                 before = found[k] or (kind, part.name)
                 _check_kinds(side, columns, before, (kind, part.name))

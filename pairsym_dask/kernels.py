@@ -21,7 +21,10 @@ from .accelerate import compiled, inlined
 from .functions import exp_minus, log_sigmoid, two_lambda
 from .simd import (
     LANES,
+    WIDEST,
     add,
+    aligned,
+    exponent,
     fma,
     fnma,
     get,
@@ -29,7 +32,10 @@ from .simd import (
     is_single,
     keep,
     load,
+    load_turned,
+    mantissa,
     maximum,
+    minimum,
     mul,
     number,
     pointer,
@@ -39,9 +45,12 @@ from .simd import (
     splat,
     sqrt,
     store,
+    where_negative,
+    wide_lanes,
     widen,
 )
 from .solve import batch_work_size, solve_rows
+from .tiles import add_outer_narrow, add_outer_one, add_outer_three, add_outer_two
 
 # Pairs of one row that are worked on together: enough to amortise, few enough for the first-level cache.
 CHUNK = 64
@@ -53,9 +62,15 @@ C, T, A, XI, LEFT = 0, CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK
 
 
 @inlined
+def _stride(width: int) -> int:
+    """Numbers from one row of a chunk's scratch to the next: whole cache lines."""
+    return (width + WIDEST - 1) // WIDEST * WIDEST
+
+
+@inlined
 def pair_work_size(width: int) -> int:
-    """Numbers of scratch for a chunk of pairs."""
-    return 4 * CHUNK + 3 * width + 2 * CHUNK * width
+    """Numbers of scratch for a chunk of pairs, aligned."""
+    return 4 * CHUNK + (3 + 2 * CHUNK) * _stride(width) + WIDEST
 
 
 @compiled
@@ -80,29 +95,38 @@ def fill_table(
 
 
 @inlined
-def _fill_left(own: Any, o: int, factors: int, width: int, work: Any, left: int) -> None:
+def _fill_left(own: Any, o: int, factors: int, width: int, work: Any) -> None:
     """The row's side of the energy's moments: [m, b, 1], [m^2 + v, 1, 0] and [v, w, 0]."""
+    two = LEFT + _stride(width)
+    three = two + _stride(width)
     for k in range(0, width, LANES):
         m, v = load(own, o + k), load(own, o + width + k)
-        store(work, left + k, m)
-        store(work, left + width + k, fma(m, m, v))
-        store(work, left + 2 * width + k, v)
-    put(work, left + factors, get(own, o + factors + 1))
-    put(work, left + factors + 1, 1.0)
-    put(work, left + width + factors, 1.0)
-    put(work, left + width + factors + 1, 0.0)
-    put(work, left + 2 * width + factors + 1, 0.0)
+        store(work, LEFT + k, m)
+        store(work, two + k, fma(m, m, v))
+        store(work, three + k, v)
+    put(work, LEFT + factors, get(own, o + factors + 1))
+    put(work, LEFT + factors + 1, 1.0)
+    put(work, two + factors, 1.0)
+    put(work, two + factors + 1, 0.0)
+    put(work, three + factors + 1, 0.0)
+
+
+@inlined
+def _place(indices: Any, p: int, parts: Any, stride: int) -> Any:
+    """Where the table row of pair p begins."""
+    row: Any = np.int64(get(indices, p)) - get(parts, 0)
+    return row * stride + get(parts, 2 + (row >> get(parts, 1)))
 
 
 @inlined
 def _take_pairs(
-    indices: Any, counts: Any, start: int, stop: int, first: int, table: Any, width: int, factors: int,
+    indices: Any, counts: Any, start: int, stop: int, parts: Any, table: Any, width: int, factors: int,
     places: Any, work: Any,
 ) -> int:
     """Copy a chunk of a row's pairs into buffers, padded to whole vectors with pairs that weigh nothing."""
     n = stop - start
     for p in range(n):
-        o: Any = (np.int64(get(indices, start + p)) - first) * 2 * width
+        o = _place(indices, start + p, parts, 2 * width)
         put(places, p, o)
         put(work, C + p, get(counts, start + p))
         put(work, T + p, get(table, o + width + factors + 1))
@@ -115,42 +139,46 @@ def _take_pairs(
 
 
 @inlined
-def _ask_ahead(indices: Any, start: int, stop: int, first: int, table: Any, stride: int) -> None:
-    """Ask for the table rows of the next row's pairs while this row is worked on."""
-    for p in range(start, min(stop, start + AHEAD)):
-        o: Any = (np.int64(get(indices, p)) - first) * stride
+def _ask_ahead(indices: Any, start: int, stop: int, parts: Any, table: Any, stride: int) -> None:
+    """Ask for the table rows of coming pairs while others are worked on."""
+    for p in range(start, stop):
+        o = _place(indices, p, parts, stride)
         for k in range(0, stride, 16 if is_single(table) else 8):
             prefetch(table, o + k)
+
+
+@inlined
+def _ask_row(indices: Any, start: int, stop: int, parts: Any, table: Any, stride: int) -> None:
+    _ask_ahead(indices, start, min(stop, start + AHEAD), parts, table, stride)
+
+
+@inlined
+def _moment(m: Any, v: Any, one: Any, two: Any, three: Any, a: Any, x: Any) -> Any:
+    """Some factors' part of the energy's mean, and of var = sum (m_i^2 + v_i) v_j + v_i m_j^2."""
+    return fma(one, m, a), fma(two, v, fma(three, mul(m, m), x))
 
 
 @inlined
 def _energies(table: Any, width: int, places: Any, padded: int, work: Any) -> None:
     """a_ij = m_i.m_j + b_i + b_j and xi_ij = sqrt(a_ij^2 + var_ij), eight pairs at a time."""
     zero, tiny = splat(number(table, 0.0)), splat(number(table, 1e-20))
+    left_two = LEFT + _stride(width)
+    left_three = left_two + _stride(width)
     for p in range(0, padded, LANES):
         o0, o1, o2, o3 = get(places, p), get(places, p + 1), get(places, p + 2), get(places, p + 3)
         o4, o5, o6, o7 = get(places, p + 4), get(places, p + 5), get(places, p + 6), get(places, p + 7)
         a0, a1, a2, a3, a4, a5, a6, a7 = zero, zero, zero, zero, zero, zero, zero, zero
         x0, x1, x2, x3, x4, x5, x6, x7 = zero, zero, zero, zero, zero, zero, zero, zero
         for k in range(0, width, LANES):
-            one, two, three = load(work, LEFT + k), load(work, LEFT + width + k), load(work, LEFT + 2 * width + k)
-            # var = sum (m_i^2 + v_i) v_j + v_i m_j^2
-            m = load(table, o0 + k)
-            a0, x0 = fma(one, m, a0), fma(two, load(table, o0 + width + k), fma(three, mul(m, m), x0))
-            m = load(table, o1 + k)
-            a1, x1 = fma(one, m, a1), fma(two, load(table, o1 + width + k), fma(three, mul(m, m), x1))
-            m = load(table, o2 + k)
-            a2, x2 = fma(one, m, a2), fma(two, load(table, o2 + width + k), fma(three, mul(m, m), x2))
-            m = load(table, o3 + k)
-            a3, x3 = fma(one, m, a3), fma(two, load(table, o3 + width + k), fma(three, mul(m, m), x3))
-            m = load(table, o4 + k)
-            a4, x4 = fma(one, m, a4), fma(two, load(table, o4 + width + k), fma(three, mul(m, m), x4))
-            m = load(table, o5 + k)
-            a5, x5 = fma(one, m, a5), fma(two, load(table, o5 + width + k), fma(three, mul(m, m), x5))
-            m = load(table, o6 + k)
-            a6, x6 = fma(one, m, a6), fma(two, load(table, o6 + width + k), fma(three, mul(m, m), x6))
-            m = load(table, o7 + k)
-            a7, x7 = fma(one, m, a7), fma(two, load(table, o7 + width + k), fma(three, mul(m, m), x7))
+            one, two, three = load(work, LEFT + k), load(work, left_two + k), load(work, left_three + k)
+            a0, x0 = _moment(load(table, o0 + k), load(table, o0 + width + k), one, two, three, a0, x0)
+            a1, x1 = _moment(load(table, o1 + k), load(table, o1 + width + k), one, two, three, a1, x1)
+            a2, x2 = _moment(load(table, o2 + k), load(table, o2 + width + k), one, two, three, a2, x2)
+            a3, x3 = _moment(load(table, o3 + k), load(table, o3 + width + k), one, two, three, a3, x3)
+            a4, x4 = _moment(load(table, o4 + k), load(table, o4 + width + k), one, two, three, a4, x4)
+            a5, x5 = _moment(load(table, o5 + k), load(table, o5 + width + k), one, two, three, a5, x5)
+            a6, x6 = _moment(load(table, o6 + k), load(table, o6 + width + k), one, two, three, a6, x6)
+            a7, x7 = _moment(load(table, o7 + k), load(table, o7 + width + k), one, two, three, a7, x7)
         energy = reduce8(a0, a1, a2, a3, a4, a5, a6, a7)
         variance = reduce8(x0, x1, x2, x3, x4, x5, x6, x7)
         store(work, A + p, energy)
@@ -159,116 +187,69 @@ def _energies(table: Any, width: int, places: Any, padded: int, work: Any) -> No
 
 
 @inlined
-def _panel(
-    work: Any, z: int, wz: int, n: int, width: int, r: int, c: int, vectors: int, out: Any, o: int, pitch: int
+def _add_triangle(
+    work: Any, z: int, wz: int, n: int, stride: int, used: int, width: int, out: Any, o: int, fresh: bool
 ) -> None:
-    """Add sum_p (W z)_p[r:r+4] z_p[c:c+8*vectors] to four rows of the packed triangle, sums held in registers."""
-    zero = splat(number(work, 0.0))
-    s00, s01, s02, s10, s11, s12 = zero, zero, zero, zero, zero, zero
-    s20, s21, s22, s30, s31, s32 = zero, zero, zero, zero, zero, zero
-    if vectors == 3:
-        for p in range(n):
-            b = p * width
-            z0, z1, z2 = load(work, z + b + c), load(work, z + b + c + 8), load(work, z + b + c + 16)
-            w = splat(get(work, wz + b + r))
-            s00, s01, s02 = fma(w, z0, s00), fma(w, z1, s01), fma(w, z2, s02)
-            w = splat(get(work, wz + b + r + 1))
-            s10, s11, s12 = fma(w, z0, s10), fma(w, z1, s11), fma(w, z2, s12)
-            w = splat(get(work, wz + b + r + 2))
-            s20, s21, s22 = fma(w, z0, s20), fma(w, z1, s21), fma(w, z2, s22)
-            w = splat(get(work, wz + b + r + 3))
-            s30, s31, s32 = fma(w, z0, s30), fma(w, z1, s31), fma(w, z2, s32)
-    elif vectors == 2:
-        for p in range(n):
-            b = p * width
-            z0, z1 = load(work, z + b + c), load(work, z + b + c + 8)
-            w = splat(get(work, wz + b + r))
-            s00, s01 = fma(w, z0, s00), fma(w, z1, s01)
-            w = splat(get(work, wz + b + r + 1))
-            s10, s11 = fma(w, z0, s10), fma(w, z1, s11)
-            w = splat(get(work, wz + b + r + 2))
-            s20, s21 = fma(w, z0, s20), fma(w, z1, s21)
-            w = splat(get(work, wz + b + r + 3))
-            s30, s31 = fma(w, z0, s30), fma(w, z1, s31)
-    else:
-        for p in range(n):
-            b = p * width
-            z0 = load(work, z + b + c)
-            s00 = fma(splat(get(work, wz + b + r)), z0, s00)
-            s10 = fma(splat(get(work, wz + b + r + 1)), z0, s10)
-            s20 = fma(splat(get(work, wz + b + r + 2)), z0, s20)
-            s30 = fma(splat(get(work, wz + b + r + 3)), z0, s30)
-    o1, o2, o3 = o + pitch, o + 2 * pitch, o + 3 * pitch
-    store(out, o, add(load(out, o), s00))
-    store(out, o1, add(load(out, o1), s10))
-    store(out, o2, add(load(out, o2), s20))
-    store(out, o3, add(load(out, o3), s30))
-    if vectors >= 2:
-        store(out, o + 8, add(load(out, o + 8), s01))
-        store(out, o1 + 8, add(load(out, o1 + 8), s11))
-        store(out, o2 + 8, add(load(out, o2 + 8), s21))
-        store(out, o3 + 8, add(load(out, o3 + 8), s31))
-    if vectors == 3:
-        store(out, o + 16, add(load(out, o + 16), s02))
-        store(out, o1 + 16, add(load(out, o1 + 16), s12))
-        store(out, o2 + 16, add(load(out, o2 + 16), s22))
-        store(out, o3 + 16, add(load(out, o3 + 16), s32))
-
-
-@inlined
-def _add_triangle(work: Any, z: int, wz: int, n: int, used: int, width: int, out: Any, o: int) -> None:
-    """Add sum_p (W z)_p z_p^T to the packed triangle at `out[o:]`; rows from `used` on are left alone."""
-    start = o
-    for panel in range(0, width, LANES):
+    """Add sum_p (W z)_p z_p^T to the packed triangle at `out[o:]`; panels from row `used` on are left alone."""
+    wide = wide_lanes(work)
+    for panel in range(0, used, LANES):
         pitch = width - panel
-        for half in range(0, LANES, 4):
-            r = panel + half
-            if r < used:
-                c = panel
-                while c < width:
-                    vectors = min(3, (width - c) // LANES)
-                    _panel(work, z, wz, n, width, r, c, vectors, out, start + half * pitch + c - panel, pitch)
-                    c += vectors * LANES
-        start += LANES * pitch
+        c = panel
+        while c + 3 * wide <= width:
+            add_outer_three(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+            c += 3 * wide
+        if c + 2 * wide <= width:
+            add_outer_two(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+            c += 2 * wide
+        elif c + wide <= width:
+            add_outer_one(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+            c += wide
+        if c < width:
+            add_outer_narrow(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+        o += LANES * pitch
 
 
 @inlined
 def _add_pairs(
-    table: Any, width: int, factors: int, places: Any, n: int, work: Any, triangle: int, out: Any, o: int
+    table: Any, width: int, factors: int, places: Any, n: int, work: Any, triangle: int, out: Any, o: int,
+    fresh: bool,
 ) -> None:
-    """Add a chunk's sums W z z^T, W v and c/2 z to the statistics at `out[o:]`; W is where xi was."""
+    """Add a chunk's sums W z z^T, W v, c/2 z to the statistics at `out[o:]`, or begin with them; W is where xi was."""
     half, zero = splat(number(table, 0.5)), splat(number(table, 0.0))
-    z = LEFT + 3 * width
-    wz = z + CHUNK * width
+    stride = _stride(width)
+    z = LEFT + 3 * stride
+    wz = z + CHUNK * stride
     for k in range(0, width, LANES):
         d, h = zero, zero
         for p in range(n):
             at = get(places, p) + k
             m = load(table, at)
             weight = splat(get(work, XI + p))
-            store(work, z + p * width + k, m)
-            store(work, wz + p * width + k, mul(weight, m))
+            store(work, z + p * stride + k, m)
+            store(work, wz + p * stride + k, mul(weight, m))
             d = fma(weight, load(table, at + width), d)
             h = fma(splat(get(work, C + p)), m, h)
         at = o + triangle + k
-        store(out, at, add(load(out, at), d))
-        store(out, at + width, fma(half, h, load(out, at + width)))
-    _add_triangle(work, z, wz, n, factors + 2, width, out, o)
+        store(out, at, d if fresh else add(load(out, at), d))
+        store(out, at + width, mul(half, h) if fresh else fma(half, h, load(out, at + width)))
+    _add_triangle(work, z, wz, n, stride, factors + 2, width, out, o, fresh)
 
 
 @inlined
 def _add_row(
-    start: int, stop: int, indices: Any, counts: Any, first: int, own: Any, i: int, table: Any, width: int,
+    start: int, stop: int, indices: Any, counts: Any, parts: Any, own: Any, i: int, table: Any, width: int,
     factors: int, shown: Any, two_lambda_star: Any, places: Any, work: Any, size: int, out: Any, o: int,
+    fresh: bool,
 ) -> None:
-    """Add the statistics of one row's pairs; `shown` is D' s_i."""
+    """Add the statistics of one row's pairs, or begin with them; `shown` is D' s_i."""
     if start < stop:
-        _fill_left(own, i * 2 * width, factors, width, work, LEFT)
+        _fill_left(own, i * 2 * width, factors, width, work)
     p = start
     while p < stop:
         end = min(p + CHUNK, stop)
-        padded = _take_pairs(indices, counts, p, end, first, table, width, factors, places, work)
+        padded = _take_pairs(indices, counts, p, end, parts, table, width, factors, places, work)
         _energies(table, width, places, padded, work)
+        _ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, 2 * width)
         for k in range(0, padded, LANES):
             x = load(work, XI + k)
             e, one_minus_e = exp_minus(x, table)
@@ -277,44 +258,49 @@ def _add_row(
             # W = 2 lambda_ij (c_ij + D' s_i t_j) - 2 lambda* D' s_i t_j
             w = fnma(splat(two_lambda_star), censored, mul(lam, add(load(work, C + k), censored)))
             store(work, XI + k, w)
-        _add_pairs(table, width, factors, places, end - p, work, size - 2 * width, out, o)
+        _add_pairs(table, width, factors, places, end - p, work, size - 2 * width, out, o, fresh)
+        fresh = False
         p = end
 
 
 @compiled
 def update_rows(
-    starts: Any, stops: Any, indices: Any, counts: Any, first: int, own: Any, table: Any, offsets: Any, factors: int,
+    starts: Any, stops: Any, indices: Any, counts: Any, parts: Any, own: Any, table: Any, offsets: Any, factors: int,
     shown: Any, two_lambda_star: float, base: Any, tau: float, tau_b: float, biases: bool,
     mean: Any, precision: Any, bias: Any, bias_precision: Any,
 ) -> None:
     """Update complete rows: accumulate and solve in cache.
 
-    `own` and `table` are flat tables of the rows and of the columns from column `first` on; row i has the
-    pairs `starts[i]:stops[i]`; `shown` is D' s_i; `base` the packed background of the other side.
+    `own` and `table` are flat tables of the rows and of the columns, of which `parts` says where they lie (see
+    `packing.side_by_side`); row i has the pairs `starts[i]:stops[i]`; `shown` is D' s_i; `base` the packed background
+    of the other side.
     """
     kind = table.dtype.type
     width, size = offsets.size, base.size
     star = kind(two_lambda_star)
     scratch = np.empty(pair_work_size(width), table.dtype)
     places = np.empty(CHUNK, np.int64)
-    stats = np.zeros(LANES * size, table.dtype)
+    batch = wide_lanes(pointer(table))
+    stats = np.zeros(batch * size + WIDEST, table.dtype)
     work = np.zeros(batch_work_size(size, width), table.dtype)
     n = starts.size
     indices_, counts_, own_, table_ = pointer(indices), pointer(counts), pointer(own), pointer(table)
-    scratch_, places_, stats_, work_ = pointer(scratch), pointer(places), pointer(stats), pointer(work)
-    for i in range(0, n, LANES):
-        lanes = min(LANES, n - i)
-        for lane in range(lanes):
-            for k in range(lane * size, (lane + 1) * size, LANES):
-                store(stats_, k, splat(kind(0.0)))
+    parts_ = pointer(parts)
+    scratch_, places_, stats_, work_ = aligned(scratch), pointer(places), aligned(stats), aligned(work)
+    for i in range(0, n, batch):
+        rows = min(batch, n - i)
+        for lane in range(rows):
+            if starts[i + lane] == stops[i + lane]:
+                for k in range(lane * size, (lane + 1) * size, LANES):
+                    store(stats_, k, splat(kind(0.0)))
             if i + lane + 1 < n:
-                _ask_ahead(indices_, starts[i + lane + 1], stops[i + lane + 1], first, table_, 2 * width)
+                _ask_row(indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, 2 * width)
             _add_row(
-                starts[i + lane], stops[i + lane], indices_, counts_, first, own_, i + lane, table_, width, factors,
-                kind(shown[i + lane]), star, places_, scratch_, size, stats_, lane * size,
+                starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
+                kind(shown[i + lane]), star, places_, scratch_, size, stats_, lane * size, True,
             )
         solve_rows(
-            stats_, 0, size, own_, i, lanes, pointer(shown), pointer(base), pointer(offsets), width, factors, star,
+            stats_, 0, size, own_, i, rows, pointer(shown), pointer(base), pointer(offsets), width, factors, star,
             kind(tau), kind(tau_b), biases, work_, pointer(mean), pointer(precision), pointer(bias),
             pointer(bias_precision),
         )
@@ -326,7 +312,7 @@ def update_rows(
 
 @compiled
 def add_statistics(
-    starts: Any, stops: Any, indices: Any, counts: Any, first: int, own: Any, table: Any, width: int, factors: int,
+    starts: Any, stops: Any, indices: Any, counts: Any, parts: Any, own: Any, table: Any, width: int, factors: int,
     shown: Any, two_lambda_star: float, out: Any,
 ) -> None:
     """Add the statistics of some of the rows' pairs to `out` (rows, statistics_size), without the background."""
@@ -336,13 +322,14 @@ def add_statistics(
     scratch = np.empty(pair_work_size(width), table.dtype)
     places = np.empty(CHUNK, np.int64)
     indices_, counts_, own_, table_ = pointer(indices), pointer(counts), pointer(own), pointer(table)
-    scratch_, places_, out_ = pointer(scratch), pointer(places), pointer(out.reshape(-1))
+    parts_ = pointer(parts)
+    scratch_, places_, out_ = aligned(scratch), pointer(places), pointer(out.reshape(-1))
     for i in range(n):
         if i + 1 < n:
-            _ask_ahead(indices_, starts[i + 1], stops[i + 1], first, table_, 2 * width)
+            _ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
         _add_row(
-            starts[i], stops[i], indices_, counts_, first, own_, i, table_, width, factors, kind(shown[i]), star,
-            places_, scratch_, size, out_, i * size,
+            starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(shown[i]), star,
+            places_, scratch_, size, out_, i * size, False,
         )
     keep(scratch)
     keep(places)
@@ -359,21 +346,22 @@ def solve_statistics(
     n, size = stats.shape
     work = np.zeros(batch_work_size(size, width), stats.dtype)
     flat = stats.reshape(-1)
-    last = np.zeros(LANES * size, stats.dtype)  # the rows of a batch that is not full, so that no lane reads beyond
-    whole = n // LANES * LANES
+    batch = wide_lanes(pointer(flat))
+    last = np.zeros(batch * size, stats.dtype)  # the rows of a batch that is not full, so that no lane reads beyond
+    whole = n // batch * batch
     last[: (n - whole) * size] = flat[whole * size :]
-    for i in range(0, n, LANES):
+    for i in range(0, n, batch):
         solve_rows(
             pointer(flat) if i < whole else pointer(last), i * size if i < whole else 0, size, pointer(own), i,
-            min(LANES, n - i), pointer(shown), pointer(base), pointer(offsets), width, factors,
-            kind(two_lambda_star), kind(tau), kind(tau_b), biases, pointer(work), pointer(mean), pointer(precision),
+            min(batch, n - i), pointer(shown), pointer(base), pointer(offsets), width, factors,
+            kind(two_lambda_star), kind(tau), kind(tau_b), biases, aligned(work), pointer(mean), pointer(precision),
             pointer(bias), pointer(bias_precision),
         )
 
 
 @compiled
 def select_rows(
-    starts: Any, stops: Any, indices: Any, counts: Any, first: int, own: Any, table: Any, width: int, factors: int,
+    starts: Any, stops: Any, indices: Any, counts: Any, parts: Any, own: Any, table: Any, width: int, factors: int,
     out: Any,
 ) -> None:
     """Add the selection statistics of the rows' pairs to `out` (rows, 4), float64.
@@ -384,21 +372,23 @@ def select_rows(
     scratch = np.empty(pair_work_size(width), table.dtype)
     places = np.empty(CHUNK, np.int64)
     indices_, counts_, own_, table_ = pointer(indices), pointer(counts), pointer(own), pointer(table)
-    work, places_ = pointer(scratch), pointer(places)
+    parts_ = pointer(parts)
+    work, places_ = aligned(scratch), pointer(places)
     half = splat(number(table_, 0.5))
     n = starts.size
     for i in range(n):
         p, stop = starts[i], stops[i]
         if i + 1 < n:
-            _ask_ahead(indices_, starts[i + 1], stops[i + 1], first, table_, 2 * width)
+            _ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
         if p == stop:
             continue
-        _fill_left(own_, i * 2 * width, factors, width, work, LEFT)
+        _fill_left(own_, i * 2 * width, factors, width, work)
         s0 = splat(0.0)
         s1, s2, shown = s0, s0, s0
         while p < stop:
             end = min(p + CHUNK, stop)
-            padded = _take_pairs(indices_, counts_, p, end, first, table_, width, factors, places_, work)
+            padded = _take_pairs(indices_, counts_, p, end, parts_, table_, width, factors, places_, work)
+            _ask_ahead(indices_, end, min(stop, end + CHUNK), parts_, table_, 2 * width)
             _energies(table_, width, places_, padded, work)
             for k in range(0, padded, LANES):
                 x = load(work, XI + k)
@@ -419,58 +409,59 @@ def select_rows(
 
 
 @compiled
-def advance(cursors: Any, stops: Any, indices: Any, limit: int, out: Any) -> None:
-    """For every row the first pair at or after its cursor whose column is not below `limit`."""
-    for i in range(cursors.size):
-        p, stop = cursors[i], stops[i]
-        while p < stop and indices[p] < limit:
-            p += 1
-        out[i] = p
-
-
-@compiled
 def add_background(table: Any, n: int, weight: Any, factors: int, out: Any, moments: Any) -> None:
-    """Add what a table's rows send to the background and to the bound.
+    """Add what n rows of a table with `weight` s send to the background and to the bound.
 
     `out` (packed, float64) gets sum_i s_i z_i z_i^T and sum_i s_i v_i; `moments` gets sum log v, sum m^2 and sum v
     of the traits, then the same of the biases. A number that is not finite anywhere makes the moments not finite.
     """
     width = table.size // (2 * n)
     triangle = out.size - 2 * width
-    work = np.empty(2 * CHUNK * width)
-    table_, work_, out_ = pointer(table), pointer(work), pointer(out)
+    stride = _stride(width)
+    work = np.empty(2 * CHUNK * stride + WIDEST)
+    trait = np.ones(width)  # below zero where a factor is
+    trait[:factors] = -1.0
+    table_, work_, out_, trait_ = pointer(table), aligned(work), pointer(out), pointer(trait)
+    zero, one = splat(0.0), splat(1.0)
+    squares, variances, least = zero, zero, one
+    product, powers = one, zero  # of all variances: product 2^powers
     i = 0
     while i < n:
         rows = min(CHUNK, n - i)
         for p in range(rows):
             o = (i + p) * 2 * width
-            s = weight[i + p]
-            weight_ = splat(s)
+            s = splat(weight[i + p])
             for k in range(0, width, LANES):
-                m_ = widen(load(table_, o + k))
-                store(work_, p * width + k, m_)
-                store(work_, (CHUNK + p) * width + k, mul(weight_, m_))
+                m, v, mine = widen(load(table_, o + k)), widen(load(table_, o + width + k)), load(trait_, k)
+                store(work_, p * stride + k, m)
+                store(work_, (CHUNK + p) * stride + k, mul(s, m))
                 at = triangle + k  # slots beyond the variances gather what nobody reads
-                store(out_, at, fma(weight_, widen(load(table_, o + width + k)), load(out_, at)))
-            squares, variances, logs, product = 0.0, 0.0, 0.0, 1.0
-            for k in range(factors):
-                m, v = np.float64(table[o + k]), np.float64(table[o + width + k])
-                squares += m * m
-                variances += v
-                product *= v
-                if k % 4 == 3:  # few logarithms, without leaving the exponent's range
-                    logs += np.log(product)
-                    product = 1.0
+                store(out_, at, fma(s, v, load(out_, at)))
+                m = where_negative(mine, m, zero)
+                squares = fma(m, m, squares)
+                variances = add(variances, where_negative(mine, v, zero))
+                v = where_negative(mine, v, one)
+                least = minimum(least, v)
+                product, powers = mul(product, mantissa(v)), add(powers, exponent(v))
+            product, powers = mantissa(product), add(powers, exponent(product))
             b, w = np.float64(table[o + factors + 1]), np.float64(table[o + width + factors])
-            moments[0] += logs + np.log(product)
-            moments[1] += squares
-            moments[2] += variances
             moments[3] += np.log(w) if w > 0.0 else 0.0  # no variance: no biases
             moments[4] += b * b
             moments[5] += w
-        _add_triangle(work_, 0, CHUNK * width, rows, factors + 2, width, out_, 0)
+        _add_triangle(work_, 0, CHUNK * stride, rows, stride, factors + 2, width, out_, 0, False)
         i += rows
+    store(work_, 0, product)
+    store(work_, LANES, least)
+    logs = hsum(powers) * np.log(2.0)
+    for k in range(LANES):
+        logs += np.log(get(work_, k))
+        if not get(work_, LANES + k) > 0.0:
+            logs = -np.inf
+    moments[0] += logs
+    moments[1] += hsum(squares)
+    moments[2] += hsum(variances)
     keep(work)
+    keep(trait)
     out[triangle + factors + 1 : triangle + width] = 0.0
 
 
@@ -480,36 +471,72 @@ def background_moments(table: Any, n: int, factors: int, square: Any, d: Any, ou
 
     `square` is the other side's B (width, width) and `d` its sum t v (width), both float64: with A = [m_i, b_i, 1],
     sum_j t_j E[a_ij^2] = A^T B A + sum_k d_k (m_ik^2 + v_ik) + sum_k v_ik B_kk + w_i + sum_j t_j w_j.
+    Eight rows at a time, a lane each.
     """
     width = d.size
-    # What v_ik is multiplied with, and what m_ik^2 is.
-    diagonal = np.zeros(width)
+    # A^T B A from the upper triangle: eight rows of B by columns, so that eight sums run side by side.
+    upper = np.zeros(width * width)
+    for panel in range(0, width, LANES):
+        for c in range(panel, width):
+            for r in range(panel, min(c + 1, panel + LANES)):
+                upper[panel * width + c * LANES + r - panel] = square[r * width + c] * (1.0 if r == c else 2.0)
+    diagonal = np.zeros(width)  # what v_ik is multiplied with
     for k in range(factors):
         diagonal[k] = d[k] + square[k * width + k]
-    spread = d.copy()
-    spread[factors:] = 0.0
-    left = np.zeros(width)
-    table_, left_, square_ = pointer(table), pointer(left), pointer(square)
-    diagonal_, spread_ = pointer(diagonal), pointer(spread)
-    for i in range(n):
-        o = i * 2 * width
-        total, mean = splat(0.0), splat(0.0)
-        for k in range(0, width, LANES):
-            m, v = widen(load(table_, o + k)), widen(load(table_, o + width + k))
-            store(left_, k, m)
-            total = fma(load(diagonal_, k), v, total)
-            total = fma(mul(load(spread_, k), m), m, total)
-        put(left_, factors, get(left_, factors + 1))
-        put(left_, factors + 1, 1.0)
-        for r in range(0, width, LANES):
-            y = splat(0.0)
-            for k in range(factors + 2):
-                y = fma(splat(get(left_, k)), load(square_, k * width + r), y)
-            side = load(left_, r)
-            total = fma(y, side, total)
-            mean = fma(side, load(square_, factors * width + r), mean)
-        out[i, 0] = hsum(total) + np.float64(table[o + width + factors]) + d[factors]
-        out[i, 1] = hsum(mean)
-    keep(left)
-    keep(diagonal)
-    keep(spread)
+    last = np.zeros(LANES * 2 * width, table.dtype)  # rows that are no whole batch
+    whole = n // LANES * LANES
+    last[: (n - whole) * 2 * width] = table[whole * 2 * width : n * 2 * width]
+    work = np.empty(2 * width * LANES + WIDEST)
+    work_, upper_ = aligned(work), pointer(upper)
+    for i in range(0, n, LANES):
+        source, o = (pointer(table), i * 2 * width) if i < whole else (pointer(last), 0)
+        for k in range(0, 2 * width, LANES):
+            t0, t1, t2, t3, t4, t5, t6, t7 = load_turned(source, o + k, 2 * width)
+            at = k * LANES
+            store(work_, at, widen(t0))
+            store(work_, at + 8, widen(t1))
+            store(work_, at + 16, widen(t2))
+            store(work_, at + 24, widen(t3))
+            store(work_, at + 32, widen(t4))
+            store(work_, at + 40, widen(t5))
+            store(work_, at + 48, widen(t6))
+            store(work_, at + 56, widen(t7))
+        total = add(load(work_, (width + factors) * LANES), splat(d[factors]))
+        for k in range(factors):
+            m = load(work_, k * LANES)
+            total = fma(splat(diagonal[k]), load(work_, (width + k) * LANES), total)
+            total = fma(mul(splat(d[k]), m), m, total)
+        one, b = load(work_, factors * LANES), load(work_, (factors + 1) * LANES)
+        store(work_, factors * LANES, b)
+        store(work_, (factors + 1) * LANES, one)
+        mean = splat(0.0)
+        for k in range(factors + 2):
+            mean = fma(load(work_, k * LANES), splat(square[factors * width + k]), mean)
+        for panel in range(0, width, LANES):
+            total = _panel_form(work_, upper_, panel, width, total)
+        store(work_, 0, total)
+        store(work_, LANES, mean)
+        for k in range(min(LANES, n - i)):
+            out[i + k, 0], out[i + k, 1] = get(work_, k), get(work_, LANES + k)
+    keep(work)
+    keep(upper)
+    keep(last)
+
+
+@inlined
+def _panel_form(left: Any, upper: Any, panel: int, width: int, total: Any) -> Any:
+    """total + sum_r A_r sum_c>=r B_rc A_c over eight rows r of a form."""
+    y0 = splat(0.0)
+    y1, y2, y3, y4, y5, y6, y7 = y0, y0, y0, y0, y0, y0, y0
+    for c in range(panel, width):
+        at = panel * width + c * LANES
+        a = load(left, c * LANES)
+        y0, y1 = fma(splat(get(upper, at)), a, y0), fma(splat(get(upper, at + 1)), a, y1)
+        y2, y3 = fma(splat(get(upper, at + 2)), a, y2), fma(splat(get(upper, at + 3)), a, y3)
+        y4, y5 = fma(splat(get(upper, at + 4)), a, y4), fma(splat(get(upper, at + 5)), a, y5)
+        y6, y7 = fma(splat(get(upper, at + 6)), a, y6), fma(splat(get(upper, at + 7)), a, y7)
+    at = panel * LANES
+    total = fma(load(left, at), y0, fma(load(left, at + 8), y1, total))
+    total = fma(load(left, at + 16), y2, fma(load(left, at + 24), y3, total))
+    total = fma(load(left, at + 32), y4, fma(load(left, at + 40), y5, total))
+    return fma(load(left, at + 48), y6, fma(load(left, at + 56), y7, total))

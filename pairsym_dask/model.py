@@ -10,18 +10,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.utils import format_bytes
 from tqdm import tqdm
 
 from .batch import recommend_all
 from .counts import Counts, open_counts
-from .evaluate import evaluate
+from .display import card
+from .evaluate import Comparison, Evaluation, evaluate
 from .explain import Explanation, explain
 from .fit import absolute_path, fit
+from .folding import Folded, fold_in
 from .neighbours import export_factors, similar, users_for
 from .posterior import Commit, ModelStore
-from .predict import Audience, Predictor, StoredUsers, beliefs, energy_of_pairs, lazy_dataset
-from .spec import InputError, Settings, StoreError
+from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
+from .progress import duration
+from .sources import Columns
+from .spec import SIDES, InputError, Settings, StoreError
 from .strategies import Query, check_interval, check_n, check_popularity
+from .update import update
 
 
 class PairedSymbols:
@@ -115,6 +121,42 @@ class PairedSymbols:
         self._open(store, counts, None)
         return self
 
+    def update(
+        self,
+        source: Any,
+        counts: str | os.PathLike[str],
+        path: str | os.PathLike[str],
+        sweeps: int = 20,
+        tol: float | None = None,
+        memory: int | str | None = None,
+        client: Any = None,
+        progress: bool = True,
+        callback: Callable[[int, float, float], None] | None = None,
+        *,
+        user: Any = "user",
+        item: Any = "item",
+        count: Any = None,
+        threads: int | None = None,
+        keep: int | Iterable[int] | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> PairedSymbols:
+        """Fit to more pairs, of known and of new symbols, from where this model stands; the new model.
+
+        `source` is what `ingest` takes (no matrix), `user`, `item` and `count` its columns. Its pairs and those that
+        this model was fitted to become a new counts store at `counts`; the fit is a model store at `path`, whose
+        sweep 0 is this model with new symbols at their usual start. This model and its stores stay as they are. All
+        else is as in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
+        """
+        settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
+        grown = update(
+            self._fitted, self.counts, settings, source, Columns(user, item, count), counts, store,
+            dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
+            progress=progress, callback=callback, keep=keep,
+        )  # fmt: skip
+        new = PairedSymbols(**self.get_params())
+        new._open(store, grown, None)
+        return new
+
     def _open(self, store: ModelStore, counts: Counts | None, sweep: int | None) -> None:
         # An earlier sweep can be opened although a later one is damaged.
         commits = store.commits(last=sweep)
@@ -155,7 +197,7 @@ class PairedSymbols:
             except StoreError as error:
                 raise StoreError(
                     f"the counts store of {self.path} is needed but cannot be opened ({error}); "
-                    "give its place with load(..., counts=...)"
+                    "give its place with load(..., counts=...), for a report also with --counts"
                 ) from None
             self._check_counts(self._counts)
         return self._counts
@@ -183,8 +225,10 @@ class PairedSymbols:
 
     def conditional(self, user: Any) -> pd.Series:
         """p(j | i) over all items, indexed by item label; sums to one."""
-        positions = self.counts.positions("users", [user])
-        p = self._predictor.conditional(self._predictor.users(positions))[0]
+        labels, users = self._symbols(user if isinstance(user, Folded) else [user])
+        if len(labels) != 1:
+            raise InputError(f"conditional answers for one user at a time, not for {len(labels)}")
+        p = self._predictor.conditional(users)[0]
         return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
 
     def probability(self, users: Any, items: Any, *, interval: float = 0.9) -> pd.DataFrame:
@@ -195,21 +239,31 @@ class PairedSymbols:
         fitted posterior. That posterior is too narrow about the truth: docs/uncertainty.md says by how much.
         """
         check_interval(interval)
-        users, items = _as_list(users), _as_list(items)
-        if len(users) == 1:
-            users = users * len(items)
+        (labels, rows), items = self._symbols(users), _as_list(items)
+        if len(labels) == 1:
+            labels, rows = labels * len(items), rows.take(np.zeros(len(items), np.int64))
         if len(items) == 1:
-            items = items * len(users)
-        if len(users) != len(items):
-            raise InputError(f"{len(users)} users and {len(items)} items do not make pairs")
-        rows = self.counts.positions("users", users)
+            items = items * len(labels)
+        if len(labels) != len(items):
+            raise InputError(f"{len(labels)} users and {len(items)} items do not make pairs")
         columns = self.counts.positions("items", items)
-        mean, variance = energy_of_pairs(self._predictor.users(rows), self._predictor.items.take(columns))
-        return pd.DataFrame({"user": users, "item": items, **beliefs(mean, variance, interval)})
+        mean, variance = energy_of_pairs(rows, self._predictor.items.take(columns))
+        return pd.DataFrame({"user": labels, "item": items, **beliefs(mean, variance, interval)})
 
     def _audience(self, users: Any) -> Audience | StoredUsers:
-        """Users to answer for: labels of the store."""
-        return self._predictor.stored(self.counts.positions("users", _as_list(users)))
+        """Users to answer for: labels of the store, or folded-in users."""
+        if not isinstance(users, Folded):
+            return self._predictor.stored(self.counts.positions("users", _as_list(users)))
+        if users.model != self._fitted.record["digest"]:
+            raise InputError("these users were folded in with another model or sweep; fold them in again")
+        return users.audience
+
+    def _symbols(self, users: Any) -> tuple[list[Any], Symbols]:
+        """Labels and posterior of users of the store, or of folded-in ones."""
+        audience = self._audience(users)
+        if isinstance(audience, StoredUsers):
+            audience = audience.part(slice(None), with_seen=False)
+        return audience.labels.tolist(), audience.users
 
     def _positions(self, items: Any) -> np.ndarray | None:
         """Positions of item labels, or None for None."""
@@ -278,8 +332,25 @@ class PairedSymbols:
 
     def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
-        positions = self.counts.positions("users", _as_list(users))
-        return self._predictor.scores(self._predictor.users(positions), check_popularity(popularity))
+        return self._predictor.scores(self._symbols(users)[1], check_popularity(popularity))
+
+    def fold_in(
+        self,
+        frame: Any,
+        user: Any = "user",
+        item: Any = "item",
+        count: Any = None,
+        *,
+        client: Any = None,
+        threads: int | None = None,
+    ) -> Folded:
+        """Posterior of users never seen, from their pairs, the items held fixed; `recommend` takes it for users.
+
+        `frame` is a pandas or arrow frame; `user`, `item` and `count` name its columns, without `count` each row is one
+        pair, repeated pairs are added up. Pairs with items that the store does not know are left out with a warning.
+        A label that the store knows is no matter: that user, too, is folded in from the given pairs alone.
+        """
+        return fold_in(self._fitted, self.counts, frame, Columns(user, item, count), client=client, threads=threads)
 
     def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
         """Why an item suits a user or does not: biases and the n seen items that pull most, adding up to the energy."""
@@ -348,11 +419,42 @@ class PairedSymbols:
         """Every q array as a lazy, labelled xarray Dataset: user_mean(user, factor), ... item_background(item)."""
         return lazy_dataset(self._fitted, self.counts)
 
+    def report(self, path: str | os.PathLike[str], evaluation: Evaluation | Comparison | None = None) -> None:
+        """Write one HTML page about the data, the fit and the posterior to a file.
+
+        `evaluation` is what `evaluate` or `compare` gave, for a section of its own. The page needs no network; the
+        posterior is read a block at a time, and a few thousand symbols are drawn.
+        """
+        from .report import write_report
+
+        write_report(self, path, evaluation)
+
     def __repr__(self) -> str:
         params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         if self._commit is None:
             return f"PairedSymbols({params})"
-        return f"<PairedSymbols({params}) at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}>"
+        shape = " x ".join(f"{self._commit.record['rows'][side]:,} {side}" for side in SIDES)
+        state = f"at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}"
+        return f"<PairedSymbols({params}) of {shape}, {state}>"
+
+    def _repr_html_(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        if self._commit is None:
+            return card("PairedSymbols, not fitted", {"settings": settings})
+        rows, blocks, seconds = (self._commit.record[name] for name in ("rows", "blocks", "seconds"))
+        return card(
+            "PairedSymbols",
+            {
+                "store": self.path,
+                "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self.factors} factors",
+                "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
+                "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
+                "sweep": f"{self._commit.sweep}, in {duration(seconds)}",
+                "bound": f"{self._commit.scalar('elbo'):.10g}",
+                "settings": settings,
+            },
+            [commit.scalar("elbo") for commit in self._commits[1:]],
+        )
 
 
 def load(

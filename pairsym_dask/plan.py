@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import dask.utils
@@ -18,6 +19,8 @@ from .counts import Counts, Cut
 from .packing import padded_width, statistics_size
 from .spec import SIDES, InputError, MemoryBudgetError, Settings, other
 
+PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their own
+TASKS = 16  # gathering tasks at least, where there are groups enough
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
 MIB = 2**20
 MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
@@ -32,6 +35,7 @@ class Plan:
     itemsize: int
     largest_tile: dict[str, int]  # pairs
     count_bytes: int
+    pairs: int
 
     @staticmethod
     def make(counts: Counts, settings: Settings) -> Plan:
@@ -41,6 +45,7 @@ class Plan:
             np.dtype(settings.dtype).itemsize,
             {side: max(counts.record["tiles"][side]) for side in SIDES},
             np.dtype(counts.layout.count_dtype).itemsize,
+            counts.nnz,
         )
 
     @cached_property
@@ -87,6 +92,21 @@ class Plan:
         first, stop = self.cuts[side].column_range(group)
         return range(first // self.blocks[its], -(-stop // self.blocks[its]))
 
+    @cached_property
+    def shares(self) -> list[range]:
+        """Groups of the short side's columns that one task goes through; their partial sums are added in a tree.
+
+        A partial sum is zeroed, written and added, which pays from some hundred pairs a row on; but there should
+        also be tasks enough for several workers.
+        """
+        short = other(self.long)
+        cut = self.cuts[short]
+        worth = self.pairs // (PAIRS_A_PARTIAL * cut.rows)
+        tasks = -(-TASKS // self.count(short))
+        shares = min(max(worth, tasks, 1), cut.groups)
+        bounds = [cut.groups * k // shares for k in range(shares + 1)]
+        return [range(first, stop) for first, stop in pairwise(bounds)]
+
     # Memory, in bytes.
 
     @property
@@ -112,7 +132,8 @@ class Plan:
         encoded = 2 * MIB
         long = self._tile_bytes(self.long) + encoded + n * (2 * values + self.table_row + 8 * 8 + 16 * self.factors)
         stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
-        table = n * (self.table_row + values)
+        # A task holds the tables of a group's blocks, and reads them one by one.
+        table = self.cuts[short].span * self.table_row + n * values
         partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
         return int(max(long, partial))
 
@@ -120,7 +141,7 @@ class Plan:
         """Partial statistics that wait in the reduction tree."""
         short = other(self.long)
         stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
-        return int(stats * (1 + np.ceil(np.log2(max(self.cuts[short].groups, 1)))))
+        return int(stats * (1 + np.ceil(np.log2(len(self.shares)))))
 
     def shared_bytes(self) -> int:
         """What every process holds once: the short side's table, weights and selection sums of the items."""

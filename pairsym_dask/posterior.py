@@ -125,12 +125,18 @@ class ModelStore:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
-    def create(self) -> None:
-        """Make the folder, or accept a model store that is there; refuse anything else."""
+    def check_target(self) -> None:
+        """Refuse a place that holds something else than a model store."""
         if self.is_model():
             return
         if (os.path.isfile(self.url) or self.storage.keys()) and not self.is_model():  # another one may have made it
             raise StoreError(f"{self.url} exists already and is not a sound model store; give another path")
+
+    def create(self) -> None:
+        """Make the folder, or accept a model store that is there; refuse anything else."""
+        self.check_target()
+        if self.is_model():
+            return
         self.storage.write("zarr.json", group_metadata({"format": FORMAT, "version": VERSION}))
         self.storage.sync()
 

@@ -1,4 +1,6 @@
-"""Vectors of eight numbers for numba kernels: loads, stores and arithmetic that map to machine registers.
+"""Vectors for numba kernels: loads, stores and arithmetic that map to machine registers.
+
+A vector holds eight numbers, a *wide* one 64 bytes: sixteen single or eight double numbers, a register of AVX-512.
 
 Numba leaves vectorising to LLVM, which gives up on accumulators that live in arrays. A value of type
 `Vec` is an LLVM vector, so accumulators stay in registers for as long as a kernel holds them in
@@ -16,10 +18,14 @@ import numpy as np
 from numba import config
 
 LANES = 8
+WIDEST = 16  # lanes of a wide vector of float32
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def pointer(array: Any) -> Any:
+        return array.reshape(-1)
+
+    def aligned(array: Any) -> Any:
         return array.reshape(-1)
 
     def keep(array: Any) -> None:
@@ -34,11 +40,21 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def load(array: Any, start: int) -> Any:
         return array[start : start + LANES].copy()
 
+    def wide_lanes(array: Any) -> int:
+        return int(64 // array.itemsize)
+
+    def load_wide(array: Any, start: int) -> Any:
+        return array[start : start + wide_lanes(array)].copy()
+
     def store(array: Any, start: int, vector: Any) -> None:
-        array[start : start + LANES] = vector
+        array[start : start + vector.size] = vector
 
     def splat(number: Any) -> Any:
         return np.full(LANES, number, dtype=np.asarray(number).dtype)
+
+    def splat_wide(number: Any) -> Any:
+        number = np.asarray(number)
+        return np.full(wide_lanes(number), number, dtype=number.dtype)
 
     def fma(a: Any, b: Any, c: Any) -> Any:
         return a * b + c
@@ -77,6 +93,12 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def pow2(n: Any) -> Any:
         return np.exp2(n)
 
+    def mantissa(a: Any) -> Any:
+        return 2 * np.frexp(a)[0]
+
+    def exponent(a: Any) -> Any:
+        return np.frexp(a)[1] - 1.0
+
     def widen(a: Any) -> Any:
         return a.astype(np.float64)
 
@@ -86,8 +108,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def reduce8(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
         return np.array([v.sum() for v in (a, b, c, d, e, f, g, h)], dtype=a.dtype)
 
-    def transpose8(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-        return tuple(np.array([a, b, c, d, e, f, g, h]).T.copy())
+    def load_turned(array: Any, start: int, pitch: int) -> Any:
+        rows = [array[start + k * pitch : start + k * pitch + LANES] for k in range(LANES)]
+        return tuple(np.array(rows).T.copy())
 
     def get(array: Any, i: int) -> Any:
         return array[i]
@@ -106,21 +129,24 @@ else:
 
     # Products and sums may be fused, nothing else: the order of operations is the one written here, and
     # reassociation would bring back cancellations that `functions.exp_minus` avoids.
-    _FLAGS = ("contract", "nsz")
+    FLAGS = ("contract", "nsz")
     _INDEX = ir.IntType(32)
 
     class Vec(types.Type):
-        """Eight numbers of one floating-point type."""
+        """Some numbers of one floating-point type."""
 
-        def __init__(self, scalar: types.Float) -> None:
-            self.scalar = scalar
-            super().__init__(name=f"Vec({scalar})")
+        def __init__(self, scalar: types.Float, lanes: int = LANES) -> None:
+            self.scalar, self.lanes = scalar, lanes
+            super().__init__(name=f"Vec({scalar} x {lanes})")
+
+    def wide_vector(scalar: types.Float) -> Vec:
+        return Vec(scalar, 512 // scalar.bitwidth)
 
     @register_model(Vec)
     class _VecModel(models.PrimitiveModel):
         def __init__(self, dmm: Any, fe_type: Vec) -> None:
             element = dmm.lookup(fe_type.scalar).get_value_type()
-            super().__init__(dmm, fe_type, ir.VectorType(element, LANES))
+            super().__init__(dmm, fe_type, ir.VectorType(element, fe_type.lanes))
 
     class Pointer(types.Type):
         """Address of numbers of one type."""
@@ -140,6 +166,18 @@ else:
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             return context.make_array(signature.args[0])(context, builder, args[0]).data
+
+        return Pointer(array.dtype)(array), codegen
+
+    @intrinsic
+    def aligned(typing_context, array):  # type: ignore[no-untyped-def]
+        """Address of an array's first number on a cache line; the array must be `WIDEST` numbers longer than used."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            number = ir.IntType(64)
+            up = builder.add(builder.ptrtoint(data, number), ir.Constant(number, 63))
+            return builder.inttoptr(builder.and_(up, ir.Constant(number, -64)), data.type)
 
         return Pointer(array.dtype)(array), codegen
 
@@ -180,15 +218,36 @@ else:
     def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
         return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INDEX, len(lanes)), lanes))
 
+    def spread(builder: Any, number: Any, vector: Any) -> Any:
+        """A number in all lanes."""
+        empty = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(empty, number, ir.Constant(_INDEX, 0))
+        return _shuffle(builder, first, empty, [0] * vector.count)
+
     @intrinsic
-    def load(typing_context, array, start):  # type: ignore[no-untyped-def]
-        vector = Vec(array.dtype)
+    def wide_lanes(typing_context, array):  # type: ignore[no-untyped-def]
+        """Lanes of a wide vector of what a pointer points to; known when compiling."""
+        lanes = wide_vector(array.dtype).lanes
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            address = _address(context, builder, signature, args, context.get_value_type(vector))
-            return builder.load(address, align=array.dtype.bitwidth // 8)
+            return context.get_constant(types.intp, lanes)
 
-        return vector(array, start), codegen
+        return types.intp(array), codegen
+
+    def _loader(kind: Any) -> Any:
+        @intrinsic
+        def operation(typing_context, array, start):  # type: ignore[no-untyped-def]
+            vector = kind(array.dtype)
+
+            def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+                address = _address(context, builder, signature, args, context.get_value_type(vector))
+                return builder.load(address, align=array.dtype.bitwidth // 8)
+
+            return vector(array, start), codegen
+
+        return operation
+
+    load, load_wide = _loader(Vec), _loader(wide_vector)
 
     @intrinsic
     def store(typing_context, array, start, value):  # type: ignore[no-untyped-def]
@@ -199,28 +258,31 @@ else:
 
         return types.void(array, start, value), codegen
 
-    @intrinsic
-    def splat(typing_context, number):  # type: ignore[no-untyped-def]
-        vector = Vec(number)
+    def _spreader(kind: Any) -> Any:
+        @intrinsic
+        def operation(typing_context, number):  # type: ignore[no-untyped-def]
+            vector = kind(number)
 
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            empty = ir.Constant(context.get_value_type(vector), ir.Undefined)
-            first = builder.insert_element(empty, args[0], ir.Constant(_INDEX, 0))
-            return _shuffle(builder, first, empty, [0] * LANES)
+            def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+                return spread(builder, args[0], context.get_value_type(vector))
 
-        return vector(number), codegen
+            return vector(number), codegen
+
+        return operation
+
+    splat, splat_wide = _spreader(Vec), _spreader(wide_vector)
 
     @intrinsic
     def fma(typing_context, a, b, c):  # type: ignore[no-untyped-def]
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            return builder.fadd(builder.fmul(args[0], args[1], flags=_FLAGS), args[2], flags=_FLAGS)
+            return builder.fadd(builder.fmul(args[0], args[1], flags=FLAGS), args[2], flags=FLAGS)
 
         return a(a, b, c), codegen
 
     @intrinsic
     def fnma(typing_context, a, b, c):  # type: ignore[no-untyped-def]
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            return builder.fsub(args[2], builder.fmul(args[0], args[1], flags=_FLAGS), flags=_FLAGS)
+            return builder.fsub(args[2], builder.fmul(args[0], args[1], flags=FLAGS), flags=FLAGS)
 
         return a(a, b, c), codegen
 
@@ -228,7 +290,7 @@ else:
         @intrinsic
         def operation(typing_context, a, b):  # type: ignore[no-untyped-def]
             def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-                return getattr(builder, instruction)(args[0], args[1], flags=_FLAGS)
+                return getattr(builder, instruction)(args[0], args[1], flags=FLAGS)
 
             return a(a, b), codegen
 
@@ -241,7 +303,7 @@ else:
         def operation(typing_context, a):  # type: ignore[no-untyped-def]
             def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
                 kind = args[0].type
-                full_name = f"llvm.{name}.v{LANES}f{a.scalar.bitwidth}"
+                full_name = f"llvm.{name}.v{a.lanes}f{a.scalar.bitwidth}"
                 function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), full_name)
                 return builder.call(function, args)
 
@@ -288,6 +350,28 @@ else:
         return n(n), codegen
 
     @intrinsic
+    def mantissa(typing_context, a):  # type: ignore[no-untyped-def]
+        """m in a = m 2^e with 1 <= m < 2, for float64 numbers above zero."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            whole = ir.VectorType(ir.IntType(64), LANES)
+            bits = builder.and_(builder.bitcast(args[0], whole), ir.Constant(whole, [2**52 - 1] * LANES))
+            return builder.bitcast(builder.or_(bits, ir.Constant(whole, [1023 * 2**52] * LANES)), args[0].type)
+
+        return a(a), codegen
+
+    @intrinsic
+    def exponent(typing_context, a):  # type: ignore[no-untyped-def]
+        """e in a = m 2^e with 1 <= m < 2, for float64 numbers above zero."""
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            whole = ir.VectorType(ir.IntType(64), LANES)
+            bits = builder.lshr(builder.bitcast(args[0], whole), ir.Constant(whole, [52] * LANES))
+            return builder.sitofp(builder.sub(bits, ir.Constant(whole, [1023] * LANES)), args[0].type)
+
+        return a(a), codegen
+
+    @intrinsic
     def widen(typing_context, a):  # type: ignore[no-untyped-def]
         wide = Vec(types.float64)
 
@@ -304,7 +388,7 @@ else:
             vector, step = args[0], LANES // 2
             while step:
                 turned = _shuffle(builder, vector, vector, [(k + step) % LANES for k in range(LANES)])
-                vector, step = builder.fadd(vector, turned, flags=_FLAGS), step // 2
+                vector, step = builder.fadd(vector, turned, flags=FLAGS), step // 2
             return builder.extract_element(vector, ir.Constant(_INDEX, 0))
 
         return a.scalar(a), codegen
@@ -320,7 +404,7 @@ else:
                 for x, y in zip(vectors[:half], vectors[half:], strict=True):
                     low = [k if not k & step else LANES + k - step for k in range(LANES)]
                     high = [k + step if not k & step else LANES + k for k in range(LANES)]
-                    out.append(builder.fadd(_shuffle(builder, x, y, low), _shuffle(builder, x, y, high), flags=_FLAGS))
+                    out.append(builder.fadd(_shuffle(builder, x, y, low), _shuffle(builder, x, y, high), flags=FLAGS))
                 return out
 
             # Lane k of the result holds the sum of vector k: bit 2 of k is decided first, bit 0 last.
@@ -329,25 +413,34 @@ else:
         return a(a, b, c, d, e, f, g, h), codegen
 
     @intrinsic
-    def transpose8(typing_context, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
-        """Eight vectors as the rows of a square; its columns."""
-        result = types.UniTuple(a, 8)
+    def load_turned(typing_context, array, start, pitch):  # type: ignore[no-untyped-def]
+        """Eight rows of eight numbers, `pitch` apart, as eight columns.
+
+        Rows k and k + 4 are put side by side by loading halves, so that two rounds of shuffles within quarters remain.
+        """
+        result = types.UniTuple(Vec(array.dtype), LANES)
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            vectors = list(args)
-            for step in (1, 2, 4):
-                swapped = list(vectors)
-                for k in range(LANES):
-                    if not k & step:
-                        x, y = vectors[k], vectors[k + step]
-                        low = [m if not m & step else LANES + m - step for m in range(LANES)]
-                        high = [m + step if not m & step else LANES + m for m in range(LANES)]
-                        swapped[k] = _shuffle(builder, x, y, low)
-                        swapped[k + step] = _shuffle(builder, x, y, high)
-                vectors = swapped
-            return context.make_tuple(builder, signature.return_type, vectors)
+            half = ir.VectorType(context.get_value_type(array.dtype), LANES // 2)
+            first, step = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2))
 
-        return result(a, b, c, d, e, f, g, h), codegen
+            def load_half(row: int, column: int) -> Any:
+                at = builder.add(first, builder.mul(step, context.get_constant(types.intp, row)))
+                at = builder.add(at, context.get_constant(types.intp, column))
+                address = builder.bitcast(builder.gep(args[0], [at], inbounds=True), half.as_pointer())
+                return builder.load(address, align=array.dtype.bitwidth // 8)
+
+            columns = []
+            for c in (0, 4):
+                rows = [_shuffle(builder, load_half(r, c), load_half(r + 4, c), list(range(LANES))) for r in range(4)]
+                low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+                for pattern in (low, high):
+                    x, y = (_shuffle(builder, rows[r], rows[r + 1], pattern) for r in (0, 2))
+                    columns.append(_shuffle(builder, x, y, [0, 1, 8, 9, 4, 5, 12, 13]))
+                    columns.append(_shuffle(builder, x, y, [2, 3, 10, 11, 6, 7, 14, 15]))
+            return context.make_tuple(builder, signature.return_type, columns)
+
+        return result(array, start, pitch), codegen
 
     @intrinsic
     def get(typing_context, array, i):  # type: ignore[no-untyped-def]

@@ -33,7 +33,8 @@ from .checks import (
     integers_of,
     numbers_from_pandas,
 )
-from .spec import InputError
+from .counts import Counts
+from .spec import SIDES, InputError, other
 
 CSV_ROW = 16  # bytes, about: for cutting files into parts
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
@@ -222,6 +223,50 @@ class CsvPart(Part):
         return first + k + sum(len(batch) for batch in _csv_batches(pa.BufferReader(before), settings))
 
 
+@dataclass(frozen=True)
+class StorePart(Part):
+    """A block of an existing counts store: whole rows of its long side."""
+
+    counts: Counts
+    side: str
+    block: int
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        return store_kinds(self.counts)
+
+    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+        counts, short = self.counts, other(self.side)
+        first, stop = counts.cuts[self.side].row_range(self.block)
+        tile = counts.read_tile(self.side, self.block, 0)
+        labels = {
+            self.side: arrow_labels(counts.some_labels(self.side, first, stop)),
+            short: arrow_labels(counts.some_labels(short, 0, counts.cuts[short].rows)),
+        }
+        codes = {self.side: np.repeat(np.arange(stop - first), np.diff(tile.indptr)), short: tile.indices}
+        for start in range(0, tile.indices.size, rows):
+            part = slice(start, start + rows)
+            columns = [labels[side].take(pa.array(codes[side][part])) for side in SIDES]
+            yield start, [*columns, pa.array(tile.counts[part])]
+
+
+def store_kinds(counts: Counts) -> tuple[str, str]:
+    """What the labels of a store are, users first."""
+    users, items = (INTEGER if counts.record["labels"][side] == "int64" else TEXT for side in SIDES)
+    return users, items
+
+
+def arrow_labels(labels: np.ndarray) -> pa.Array:
+    return pa.array(labels, pa.large_string() if labels.dtype == object else pa.int64())
+
+
+def store_parts(counts: Counts, columns: Columns) -> list[Part]:
+    """Parts of an existing counts store."""
+    side = "users" if counts.shape[0] >= counts.shape[1] else "items"
+    blocks = range(counts.cuts[side].blocks)
+    return [StorePart(counts.path, columns, counts.tile_pairs(side, b, 0), counts, side, b) for b in blocks]
+
+
 def _csv_batches(file: Any, settings: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     try:
         yield from pa.csv.open_csv(file, **settings)
@@ -300,7 +345,7 @@ def file_parts(name: str, columns: Columns, rows: int, options: dict[str, Any]) 
     if _ends(name, PARQUET_ENDINGS):
         return _parquet_parts(name, columns, rows, options)
     with _readable(name, "CSV"), _opened(name, options) as file:
-        line = file.readline(2**20)
+        line = file.read(2**20).split(b"\n", 1)[0]  # readline(limit) is not for files on S3
         if not line.strip():
             raise InputError(f"{name} is empty: a CSV file begins with the names of its columns")
         parse = pa.csv.ParseOptions(delimiter=_delimiter(name))

@@ -19,8 +19,9 @@ from .arrays import ArraySpec, Sealed, write_block
 from .background import Background
 from .bound import SideSums, dirichlet_total, expected_log, messages, side_sums
 from .counts import Counts, Tile
-from .packing import padded_width, row_offsets, statistics_size
+from .packing import WHOLE, empty_table, padded_width, row_offsets, side_by_side, statistics_size
 from .plan import Plan, Room
+from .posterior import Commit, read_rows
 from .spec import NumericError, Settings, other
 from .storage import Storage
 from .workers import Pass, admit
@@ -137,14 +138,27 @@ def forget() -> None:
 
 def _tile(job: Job, side: str, block: int, group: int) -> Tile:
     key = ("tile", job.counts.path, job.counts.digest, side, block, group)
-    return _shelf.get(key, lambda: job.counts.read_tile(side, block, group), job.room.cache)
+
+    def make() -> Tile:
+        # What is not kept is read again and again: ask for the tile that comes after those under way.
+        cut = job.plan.cuts[side]
+        ahead = (block + job.room.tasks, group) if side == job.plan.long else (block, group + 1)
+        if ahead[0] < cut.blocks and ahead[1] < cut.groups:
+            job.counts.ask_tile(side, *ahead)
+        return job.counts.read_tile(side, block, group)
+
+    return _shelf.get(key, make, job.room.cache)
 
 
 def _block_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
     """Table of one block of a side."""
     width = padded_width(job.settings.factors)
+    ahead = block + job.room.tasks
+    if side == job.plan.long and ahead < job.plan.count(side):
+        for name in ("mean", "precision"):
+            sealed.ask_block(job.specs[f"{side}/{name}"], ahead, 0)
     mean, precision, bias, bias_precision = (job.read(sealed, f"{side}/{name}", block) for name in VALUES)
-    table = np.empty(mean.shape[0] * 2 * width, job.settings.dtype)
+    table = empty_table(mean.shape[0], width, job.settings.dtype)
     kernels.fill_table(
         mean, precision, bias, bias_precision, job.read(sealed, f"{side}/background", block), width, table
     )
@@ -158,7 +172,7 @@ def _whole_table(job: Job, side: str, sealed: Sealed) -> np.ndarray:
     def make() -> np.ndarray:
         _tables.drop(lambda kept: kept != key)
         stride = 2 * padded_width(job.settings.factors)
-        table = np.empty(job.plan.cuts[side].rows * stride, job.settings.dtype)
+        table = empty_table(job.plan.cuts[side].rows, stride // 2, job.settings.dtype)
         for block in range(job.plan.count(side)):
             first, stop = job.plan.row_range(side, block)
             table[first * stride : stop * stride] = _block_table(job, side, sealed, block)
@@ -185,8 +199,13 @@ def _marginal(job: Job, side: str, block: int) -> np.ndarray:
 
 
 @on_worker
-def start_block(job: Job, side: str, block: int) -> Updated:
-    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat."""
+def start_block(
+    job: Job, side: str, block: int, start: Commit | None = None, known: np.ndarray | None = None
+) -> Updated:
+    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat.
+
+    With `start`, a committed sweep of fewer symbols, rows take over its rows `known`, where that is not -1.
+    """
     factors, dtype = job.settings.factors, job.settings.dtype
     first, stop = job.plan.row_range(side, block)
     mean = START_SCALE * starting_normals(job.settings.random_state, side, first, stop, factors)
@@ -194,6 +213,12 @@ def start_block(job: Job, side: str, block: int) -> Updated:
     background = np.full(n, 1.0 / rows)
     bias_precision = np.ones(n, dtype) if job.settings.biases else np.full(n, np.inf, dtype)
     values = (mean.astype(dtype), np.ones((n, factors), dtype), np.zeros(n, dtype), bias_precision)
+    if start is not None and known is not None:
+        here, there = known >= 0, known[known >= 0]
+        for array, name in zip((*values, background), (*VALUES, "background"), strict=True):
+            array[here] = read_rows(start, f"{side}/{name}", there)
+        # Those taken over, all of the earlier store's, sum to one.
+        background /= 1.0 + (rows - start.record["rows"][side]) / rows
     return _close_block(job, side, block, values, background, background)
 
 
@@ -214,7 +239,7 @@ def _close_block(
     marginal = _marginal(job, side, block)
     selection = settings.alpha + marginal + job.censored * before
     width = padded_width(settings.factors)
-    table = np.empty(n * 2 * width, settings.dtype)
+    table = empty_table(n, width, settings.dtype)
     kernels.fill_table(*values, background, width, table)
     packed, moments = np.zeros(statistics_size(settings.factors)), np.zeros(6)
     kernels.add_background(table, n, background, settings.factors, packed, moments)
@@ -266,7 +291,7 @@ def update_block(
     tile = _tile(job, side, block, 0)
     values = _empty_values(job, before.size)
     kernels.update_rows(
-        tile.indptr[:-1], tile.indptr[1:], tile.indices, tile.counts, 0, own_table, table,
+        tile.indptr[:-1], tile.indptr[1:], tile.indices, tile.counts, WHOLE, own_table, table,
         row_offsets(padded_width(settings.factors)), settings.factors, job.censored * weights,
         two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
         *values,
@@ -280,41 +305,42 @@ def _empty_values(job: Job, n: int) -> Values:
     return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(n, dtype), np.empty(n, dtype)
 
 
-def _visit(job: Job, side: str, its: Sealed, block: int, group: int, visit: Callable[..., None]) -> None:
-    """Call `visit(starts, stops, tile, first column, table)` for the pieces of a block of rows in a group."""
+def _visit(job: Job, side: str, its: Sealed, block: int, share: int, visit: Callable[..., None]) -> None:
+    """Call `visit(starts, stops, tile, parts, table)` for the groups of a share of a block's columns."""
     tile_block, rows = job.plan.tile_rows(side, block)
-    tile = _tile(job, side, tile_block, group)
-    cursors, ends = tile.indptr[:-1][rows], tile.indptr[1:][rows]
     if side == job.plan.long:
-        visit(cursors, ends, tile, 0, _whole_table(job, other(side), its))
+        tile = _tile(job, side, tile_block, 0)
+        visit(tile.indptr[:-1][rows], tile.indptr[1:][rows], tile, WHOLE, _whole_table(job, other(side), its))
         return
-    for its_block in job.plan.group_blocks(side, group):
-        first, limit = job.plan.row_range(other(side), its_block)
-        stops = np.empty_like(cursors)
-        kernels.advance(cursors, ends, tile.indices, limit, stops)
-        visit(cursors, stops, tile, first, _table(job, other(side), its, its_block))
-        cursors = stops
+    for group in job.plan.shares[share]:
+        tile = _tile(job, side, tile_block, group)
+        blocks = job.plan.group_blocks(side, group)
+        # Tables of other blocks are elsewhere in memory; they must live until the visit is over.
+        tables = [_table(job, other(side), its, its_block) for its_block in blocks]
+        first, _ = job.plan.row_range(other(side), blocks[0])
+        table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
+        visit(tile.indptr[:-1][rows], tile.indptr[1:][rows], tile, parts, table)
 
 
 @on_worker
 def gather_statistics(
     job: Job, side: str, own: Sealed, its: Sealed, two_lambda_star: float, logits: np.ndarray | None,
-    log_z: float, block: int, group: int,
+    log_z: float, block: int, share: int,
 ) -> np.ndarray:  # fmt: skip
-    """Partial statistics of a block of the short side's rows over a group of the long side's blocks."""
+    """Partial statistics of a block of the short side's rows over a share of the long side's blocks."""
     factors = job.settings.factors
     width = padded_width(factors)
     shown = job.censored * _weights(job, side, own, block, logits, log_z)
     own_table = _table(job, side, own, block)
     out = np.zeros((shown.size, statistics_size(factors)), job.settings.dtype)
 
-    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, first: int, table: np.ndarray) -> None:
+    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, parts: np.ndarray, table: np.ndarray) -> None:
         kernels.add_statistics(
-            starts, stops, tile.indices, tile.counts, first, own_table, table, width, factors, shown,
+            starts, stops, tile.indices, tile.counts, parts, own_table, table, width, factors, shown,
             two_lambda_star, out,
         )  # fmt: skip
 
-    _visit(job, side, its, block, group, visit)
+    _visit(job, side, its, block, share, visit)
     return out
 
 
@@ -343,19 +369,19 @@ def solve_block(
 
 
 @on_worker
-def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, group: int) -> np.ndarray:
-    """Selection statistics (rows, 4) of a block over a group of columns."""
+def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, share: int) -> np.ndarray:
+    """Selection statistics (rows, 4) of a block over a share of the columns."""
     width = padded_width(job.settings.factors)
     own_table = _table(job, side, own, block)
     first, stop = job.plan.row_range(side, block)
     out = np.zeros((stop - first, 4))
 
-    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, first: int, table: np.ndarray) -> None:
+    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, parts: np.ndarray, table: np.ndarray) -> None:
         kernels.select_rows(
-            starts, stops, tile.indices, tile.counts, first, own_table, table, width, job.settings.factors, out
+            starts, stops, tile.indices, tile.counts, parts, own_table, table, width, job.settings.factors, out
         )
 
-    _visit(job, side, its, block, group, visit)
+    _visit(job, side, its, block, share, visit)
     return out
 
 

@@ -1,4 +1,4 @@
-"""What must hold on a worker before it may take part in a fit: the same package versions, the same stores in sight."""
+"""What must hold on a worker for a fit: the same package versions, the same stores in sight, enough memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import importlib.metadata
 import platform
 import socket
 from dataclasses import dataclass
+from typing import Any
+
+from dask.utils import format_bytes
 
 from . import __version__
 from .spec import SchedulerError
@@ -43,6 +46,32 @@ class Pass:
                     "put the stores where all workers find them under the same path"
                 )
         return None
+
+
+def memory_trouble(workers: dict[str, Any]) -> str | None:
+    """Which workers lack memory, in a sentence; None when none does. `workers` is as a scheduler describes them."""
+    spilled = {
+        address: size
+        for address, worker in workers.items()
+        if (size := worker.get("metrics", {}).get("spilled_bytes", {}).get("disk", 0))
+    }
+    paused = [address for address, worker in workers.items() if worker.get("status") == "paused"]
+    troubles = []
+    if paused:
+        troubles.append(f"{_some(paused)} paused for want of memory: no task runs there")
+    if spilled:
+        troubles.append(
+            f"{_some(list(spilled))} spilled to disk ({format_bytes(sum(spilled.values()))}), which is slow"
+        )
+    if not troubles:
+        return None
+    return f"{'; '.join(troubles)}; give workers more memory or fewer threads each, or a smaller memory= to the fit"
+
+
+def _some(addresses: list[str]) -> str:
+    if len(addresses) == 1:
+        return f"the dask worker at {addresses[0]} has"
+    return f"{len(addresses)} dask workers, one at {addresses[0]}, have"
 
 
 _passed: set[int] = set()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 from faults import SETTINGS, all_bits, bits, run_fit, tiny_counts
+from outside import OutsideCluster
 
 from pairsym_dask import execute, workers
 from pairsym_dask.counts import RECORD, Counts
@@ -211,39 +212,6 @@ def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 # Schedulers and drivers that die: both as processes of their own
-
-
-class OutsideCluster:
-    """A scheduler and two workers, as three processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "scheduler.json"
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TESTS.parent}
-        environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
-        self.scheduler = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
-             "--scheduler-file", self.file],
-            env=environment, **quiet,
-        )  # fmt: skip
-        while not self.file.exists():
-            assert self.scheduler.poll() is None
-            time.sleep(0.05)
-        self.workers = [
-            subprocess.Popen(
-                [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", self.file, "--no-nanny",
-                 "--nthreads", "1", "--no-dashboard", "--memory-limit", "0", "--death-timeout", "20"],
-                env=environment, **quiet,
-            )
-            for _ in range(2)
-        ]  # fmt: skip
-
-    def __enter__(self) -> OutsideCluster:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for process in [*self.workers, self.scheduler]:
-            process.kill()
-            process.wait()
 
 
 DRIVER = textwrap.dedent(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import pairsym_dask as ps
 from pairsym_dask import counts as counts_module
 from pairsym_dask import tasks
+from pairsym_dask.storage import LocalStorage
 
 VARIANTS = {
     "plain": {},
@@ -245,3 +246,24 @@ def test_a_path_in_the_way_is_refused(tmp_path, small):
     with pytest.raises(ps.StoreError):
         ps.PairedSymbols().fit(small, small.path, progress=False)
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "mine"
+
+
+def test_what_is_asked_for_ahead_is_read_later(tmp_path, monkeypatch):
+    asked, read = set(), set()
+
+    def watch(name, log):
+        plain = getattr(LocalStorage, name)
+
+        def run(self, key, *args, **options):
+            log.add(key)
+            return plain(self, key, *args, **options)
+
+        monkeypatch.setattr(LocalStorage, name, run)
+
+    watch("ask", asked)
+    watch("read", read)
+    monkeypatch.setattr(counts_module, "LONG_BLOCK", 64)
+    counts = make_store(random_counts(500, 120, 0.1, seed=9), tmp_path / "counts.zarr")
+    ps.PairedSymbols(factors=4).fit(counts, tmp_path / "model.zarr", sweeps=2, progress=False, threads=2)
+    assert asked
+    assert asked <= read

@@ -14,8 +14,8 @@ from numba import config
 from pairsym_dask import functions, kernels
 from pairsym_dask.accelerate import compiled
 from pairsym_dask.background import Background
-from pairsym_dask.packing import padded_width, row_offsets, statistics_size
-from pairsym_dask.simd import load, pointer, reduce8, store, transpose8
+from pairsym_dask.packing import WHOLE, empty_table, padded_width, row_offsets, side_by_side, statistics_size
+from pairsym_dask.simd import load, load_turned, pointer, reduce8, store
 
 DTYPES = (np.float32, np.float64)
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
@@ -46,7 +46,7 @@ def shuffles(x, sums, turned):
     p = pointer(x)
     rows = (load(p, 0), load(p, 8), load(p, 16), load(p, 24), load(p, 32), load(p, 40), load(p, 48), load(p, 56))
     store(pointer(sums), 0, reduce8(*rows))
-    columns = transpose8(*rows)
+    columns = load_turned(p, 0, 8)
     for k in range(8):
         store(pointer(turned), 8 * k, columns[k])
 
@@ -67,7 +67,7 @@ def make_side(rng, n, factors, dtype):
     bias, bias_precision = rng.standard_normal(n).astype(dtype), rng.uniform(0.5, 3, n).astype(dtype)
     weight = rng.dirichlet(np.ones(n))
     width = padded_width(factors)
-    table = np.empty(n * 2 * width, dtype)
+    table = empty_table(n, width, dtype)
     kernels.fill_table(mean, precision, bias, bias_precision, weight, width, table)
     return {"mean": mean, "v": 1 / precision, "b": bias, "w": 1 / bias_precision, "t": weight, "table": table}
 
@@ -144,19 +144,17 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
 
     got = empty()
     kernels.update_rows(
-        indptr[:-1], indptr[1:], indices, counts, 0, own["table"], its["table"], offsets, factors, shown, star, base,
-        0.3, 0.7, biases, *got,
+        indptr[:-1], indptr[1:], indices, counts, WHOLE, own["table"], its["table"], offsets, factors, shown, star,
+        base, 0.3, 0.7, biases, *got,
     )  # fmt: skip
-    # The same in two pieces of the columns, statistics gathered and solved.
+    # The same from tables in pieces, statistics gathered and solved.
     stats = np.zeros((rows, statistics_size(factors)), dtype)
-    middle = columns // 2
-    stops = np.empty(rows, np.int64)
-    kernels.advance(indptr[:-1], indptr[1:], indices, middle, stops)
-    for starts, ends, first in ((indptr[:-1], stops, 0), (stops, indptr[1:], middle)):
-        kernels.add_statistics(
-            starts, ends, indices, counts, first, own["table"], its["table"][first * 2 * width :], width, factors,
-            shown, star, stats,
-        )  # fmt: skip
+    step = 16
+    tables = [its["table"][c * 2 * width : (c + step) * 2 * width].copy() for c in range(0, columns, step)]
+    table, parts = side_by_side(0, step, tables)
+    kernels.add_statistics(
+        indptr[:-1], indptr[1:], indices, counts, parts, own["table"], table, width, factors, shown, star, stats
+    )
     pieces = empty()
     kernels.solve_statistics(stats, own["table"], offsets, factors, shown, star, base, 0.3, 0.7, biases, *pieces)
     for one, two, three in zip(got, pieces, wanted, strict=True):
@@ -179,7 +177,7 @@ def test_selection_statistics_are_the_sums_over_observed_pairs(dtype):
     )
     out = np.zeros((13, 4))
     kernels.select_rows(
-        indptr[:-1], indptr[1:], indices, counts, 0, own["table"], its["table"], padded_width(9), 9, out
+        indptr[:-1], indptr[1:], indices, counts, WHOLE, own["table"], its["table"], padded_width(9), 9, out
     )
     assert np.abs(out / wanted - 1).max() < TOLERANCE[dtype]
 
@@ -214,7 +212,7 @@ def test_a_kernel_keeps_its_scratch_while_other_threads_allocate():
     def update(_):
         out = [np.empty((64, factors)), np.empty((64, factors)), np.empty(64), np.empty(64)]
         kernels.update_rows(
-            indptr[:-1], indptr[1:], indices, counts, 0, own["table"], its["table"], offsets, factors, np.ones(64),
+            indptr[:-1], indptr[1:], indices, counts, WHOLE, own["table"], its["table"], offsets, factors, np.ones(64),
             0.2, base, 0.3, 0.7, True, *out,
         )  # fmt: skip
         return out[0].tobytes()

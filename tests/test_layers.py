@@ -9,11 +9,11 @@ import pairsym_dask
 
 PACKAGE = Path(pairsym_dask.__file__).parent
 ROOMS = [
-    ["spec"],
+    ["spec", "charts", "display"],
     ["storage", "arrays", "counts", "posterior", "lock", "scratch"],
     [
-        "accelerate", "simd", "packing", "functions", "solve", "kernels", "ranking", "background", "bound", "grouping",
-        "drawing",
+        "accelerate", "simd", "packing", "functions", "solve", "tiles", "kernels", "ranking", "background", "bound",
+        "grouping", "drawing",
     ],
     ["workers"],
     ["plan", "execute", "progress"],
@@ -21,9 +21,9 @@ ROOMS = [
     ["fit"],
     [
         "ingest", "sources", "checks", "vocabulary", "simulate", "assemble", "splits", "evaluate", "ranks", "tune",
-        "batch", "predict", "strategies", "explain", "neighbours", "baselines",
+        "batch", "predict", "strategies", "explain", "neighbours", "folding", "update", "summaries", "baselines",
     ],
-    ["model", "verify"],
+    ["model", "verify", "report"],
     ["cli", "demo", "info"],
 ]  # fmt: skip
 LEVEL = {name: level for level, room in enumerate(ROOMS) for name in room}

@@ -47,6 +47,6 @@ def test_projection_grows_with_factors_and_tasks():
 
     cuts = make_cuts(620_000, 12_000, 5_500_000)
     tiles = {"users": 300_000, "items": 900_000}
-    small, large = (Plan(cuts, k, 4, tiles, 1) for k in (20, 64))
+    small, large = (Plan(cuts, k, 4, tiles, 1, 5_500_000) for k in (20, 64))
     assert small.task_bytes() < large.task_bytes()
     assert small.peak_bytes(1) < small.peak_bytes(2)

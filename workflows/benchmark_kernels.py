@@ -15,12 +15,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pairsym_dask import kernels
-from pairsym_dask.packing import padded_width, row_offsets, statistics_size
+from pairsym_dask.packing import WHOLE, empty_table, padded_width, row_offsets, statistics_size
 
 
 def make_table(rng: np.random.Generator, n: int, factors: int, dtype: str) -> np.ndarray:
     width = padded_width(factors)
-    table = np.empty(n * 2 * width, dtype)
+    table = empty_table(n, width, dtype)
     mean = (0.1 * rng.standard_normal((n, factors))).astype(dtype)
     ones, zeros = np.ones((n, factors), dtype), np.zeros(n, dtype)
     kernels.fill_table(mean, ones, zeros, ones[:, 0].copy(), np.full(n, 1 / n), width, table)
@@ -58,7 +58,7 @@ def measure(factors: int, dtype: str, rows: int, per_row: float, columns: int) -
     base, offsets = packed.astype(dtype), row_offsets(width)
     out = [np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)]
     stats, selection = np.zeros((rows, size), dtype), np.zeros((rows, 4))
-    common = (indptr[:-1], indptr[1:], indices, counts, 0, own, table)
+    common = (indptr[:-1], indptr[1:], indices, counts, WHOLE, own, table)
     seconds = {
         "select": best(lambda: kernels.select_rows(*common, width, factors, selection)),
         "accumulate": best(lambda: kernels.add_statistics(*common, width, factors, shown, 0.24, stats)),
