@@ -360,7 +360,7 @@ class Counts:
                 f"unknown {side[:-1]} label{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}"
                 + (f" and {more} more" if more > 0 else "")
                 + f"; the store knows {len(self._indexes[side])} {side}, "
-                f"for instance {self._indexes[side][0]!r}"
+                f"for instance {self.labels(side)[:1].tolist()[0]!r}"
             )
         return found
 

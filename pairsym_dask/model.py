@@ -235,7 +235,8 @@ class PairedSymbols:
         """p(shown | i, j) of pairs: user, item, sigma, sd, low, high. One label on a side goes with all others.
 
         `sigma` is the probability averaged over the posterior, `sd` the standard deviation of the energy, `low` and
-        `high` the ends of the central credible interval of the probability that holds a share `interval`.
+        `high` the ends of the central credible interval of the probability that holds a share `interval` of the
+        fitted posterior. That posterior is too narrow about the truth: docs/uncertainty.md says by how much.
         """
         check_interval(interval)
         (labels, rows), items = self._symbols(users), _as_list(items)
@@ -356,20 +357,24 @@ class PairedSymbols:
         (row,), (column,) = self.counts.positions("users", [user]), self.counts.positions("items", [item])
         return explain(self._predictor, int(row), int(column), check_n(n))
 
-    def similar_items(self, item: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+    def similar_items(
+        self, item: Any, n: int = 10, measure: str = "cosine", *, client: Any = None, threads: int | None = None
+    ) -> pd.DataFrame:
         """The n items most like one: item, rank, similarity.
 
         `measure` is "cosine", of the posterior mean traits, or "model", the correlation over all users of the two
         items' energies, which counts biases and is smaller for items that little is known of. `client` and `threads`
-        say where tasks run.
+        say where tasks run, as in `fit`.
         """
         (position,) = self.counts.positions("items", [item])
-        return similar(self._predictor, "items", int(position), check_n(n), measure, **where)
+        return similar(self._predictor, "items", int(position), check_n(n), measure, client=client, threads=threads)
 
-    def similar_users(self, user: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+    def similar_users(
+        self, user: Any, n: int = 10, measure: str = "cosine", *, client: Any = None, threads: int | None = None
+    ) -> pd.DataFrame:
         """The n users most like one, read block by block: user, rank, similarity. Measures as in `similar_items`."""
         (position,) = self.counts.positions("users", [user])
-        return similar(self._predictor, "users", int(position), check_n(n), measure, **where)
+        return similar(self._predictor, "users", int(position), check_n(n), measure, client=client, threads=threads)
 
     def recommend_users(
         self,
