@@ -126,7 +126,7 @@ class PairedSymbols:
         source: Any,
         counts: str | os.PathLike[str],
         path: str | os.PathLike[str],
-        sweeps: int = 20,
+        sweeps: int = 3,
         tol: float | None = None,
         memory: int | str | None = None,
         client: Any = None,
@@ -144,8 +144,9 @@ class PairedSymbols:
 
         `source` is what `ingest` takes (no matrix), `user`, `item` and `count` its columns. Its pairs and those that
         this model was fitted to become a new counts store at `counts`; the fit is a model store at `path`, whose
-        sweep 0 is this model with new symbols at their usual start. This model and its stores stay as they are. All
-        else is as in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
+        sweep 0 is this model with every new symbol as its average one. This model and its stores stay as they are. A
+        few sweeps reach the bound of twenty from scratch. All else is as in `fit`: an unfinished update with the same
+        arguments goes on where it stopped, to the same bits.
         """
         settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
         grown = update(
