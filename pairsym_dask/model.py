@@ -25,7 +25,7 @@ from .posterior import Commit, ModelStore
 from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
 from .progress import duration
 from .sources import Columns
-from .spec import SIDES, InputError, Settings, StoreError
+from .spec import POPULARITY, SIDES, InputError, Settings, StoreError
 from .strategies import Query, check_interval, check_n, check_popularity
 from .update import update
 
@@ -46,7 +46,7 @@ class PairedSymbols:
         tau_b: float = 0.1,
         alpha: float = 1.0,
         biases: bool = True,
-        selection: str = "bayes",
+        selection: str = "constant",
         dtype: str = "float32",
         random_state: int = 0,
     ) -> None:
@@ -276,7 +276,7 @@ class PairedSymbols:
         n: int = 10,
         exclude_seen: bool = True,
         items: Any = None,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         exclude: Any = None,
         strategy: str = "mean",
@@ -304,7 +304,7 @@ class PairedSymbols:
         path: str | os.PathLike[str],
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         items: Any = None,
         exclude: Any = None,
@@ -331,7 +331,7 @@ class PairedSymbols:
                 on_done=lambda finished: bar.update(), storage_options=storage_options,
             )  # fmt: skip
 
-    def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
+    def scores(self, users: Any, popularity: float = POPULARITY) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
         return self._predictor.scores(self._symbols(users)[1], check_popularity(popularity))
 
@@ -382,7 +382,7 @@ class PairedSymbols:
         item: Any,
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         interval: float = 0.9,
         client: Any = None,

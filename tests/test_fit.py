@@ -24,8 +24,8 @@ from pairsym_dask.storage import LocalStorage
 VARIANTS = {
     "plain": {},
     "without biases": {"biases": False},
-    "constant messages": {"selection": "constant"},
-    "the paper's setting": {"censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0},
+    "messages of the model": {"selection": "bayes"},
+    "the paper's setting": {"censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "selection": "bayes"},
 }
 
 
@@ -58,12 +58,13 @@ def test_five_sweeps_equal_the_dense_reference(tmp_path, variant, dtype, toleran
     factors=st.sampled_from([1, 3, 8]),
     density=st.sampled_from([0.05, 0.4, 1.1]),  # at 1.1 every pair is observed
     most=st.sampled_from([1, 5000]),
+    selection=st.sampled_from(["bayes", "constant"]),
 )
-def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, items, factors, density, most):
+def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, items, factors, density, most, selection):
     folder = tmp_path_factory.mktemp("shape")
     dense = random_counts(users, items, density, seed, most)
     dense[0, 0] = 1.0
-    model = ps.PairedSymbols(factors=factors, dtype="float64", random_state=seed)
+    model = ps.PairedSymbols(factors=factors, dtype="float64", random_state=seed, selection=selection)
     model.fit(make_store(dense, folder / "counts.zarr"), folder / "model.zarr", sweeps=2, progress=False)
     state, bound = reference(dense, model, 2)
     assert largest_difference(model, state) < 1e-8
@@ -73,7 +74,7 @@ def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, ite
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-6)])
 def test_bound_never_falls_over_fifty_sweeps(tmp_path, small, biases, dtype, tolerance):
-    model = ps.PairedSymbols(factors=5, dtype=dtype, biases=biases)
+    model = ps.PairedSymbols(factors=5, dtype=dtype, biases=biases, selection="bayes")
     bound = model.fit(small, tmp_path / "model.zarr", sweeps=50, progress=False).history["elbo"].to_numpy()
     assert (np.diff(bound) >= -tolerance * np.abs(bound[1:])).all()
     assert bound[-1] > bound[0]
