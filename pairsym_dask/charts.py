@@ -172,7 +172,7 @@ class Chart:
         seen = np.flatnonzero(np.isfinite(px) & np.isfinite(py)).tolist()
         if titles is None:  # one path instead of thousands of circles
             dots = "".join(f"M{px[k]:.1f} {py[k]:.1f}h0" for k in seen)
-            yield f'<path d="{dots}" stroke="{colour}" stroke-width="4" stroke-linecap="round" opacity=".4"/>'
+            yield f'<path d="{dots}" stroke="{colour}" stroke-width="3" stroke-linecap="round" opacity=".5"/>'
             return
         yield f'<g fill="{colour}" fill-opacity=".45">'
         for k in seen:

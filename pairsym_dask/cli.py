@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from . import __version__
+from .spec import POPULARITY
 
 Settings = dict[str, Any]
 
@@ -105,7 +106,9 @@ def _settings(function: Any) -> Any:
             click.option("--tau-b", type=float, default=0.1, show_default=True, help="Prior precision of biases."),
             click.option("--alpha", type=float, default=1.0, show_default=True, help="Dirichlet prior."),
             click.option("--biases/--no-biases", default=True, show_default=True),
-            click.option("--selection", type=click.Choice(["bayes", "constant"]), default="bayes", show_default=True),
+            click.option(
+                "--selection", type=click.Choice(["bayes", "constant"]), default="constant", show_default=True
+            ),
             click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
             click.option("--random-state", type=int, default=0, show_default=True, help="Seed."),
         )
@@ -172,7 +175,7 @@ def update(model: str, paths: tuple[str, ...], counts: str, target: str, schedul
 @click.argument("model")
 @click.argument("users", nargs=-1)
 @click.option("-n", "n", type=int, default=10, show_default=True, help="Items a user.")
-@click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
+@click.option("--popularity", type=float, default=POPULARITY, show_default=True, help="0 taste alone, 1 the paper's.")
 @click.option("--include-seen", is_flag=True, help="Also items that the user has already.")
 @click.option("--items", multiple=True, metavar="ITEM", help="A candidate; give it again for more [default: all].")
 @click.option("--exclude", multiple=True, metavar="ITEM", help="An item to leave out; give it again for more.")
@@ -280,7 +283,7 @@ def split(
 @pairsym.command()
 @click.argument("model")
 @click.argument("held_out")
-@click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
+@click.option("--popularity", type=float, default=POPULARITY, show_default=True, help="0 taste alone, 1 the paper's.")
 @click.option("-n", "n", type=int, default=10, show_default=True, help="Length of the lists for HR and NDCG.")
 @_where
 def evaluate(model: str, held_out: str, scheduler: str | None, **options: Any) -> None:
@@ -296,7 +299,7 @@ def evaluate(model: str, held_out: str, scheduler: str | None, **options: Any) -
 @pairsym.command()
 @click.argument("models", nargs=-1, required=True)
 @click.argument("held_out")
-@click.option("--popularity", type=float, default=0.5, show_default=True, help="0 taste alone, 1 the paper's.")
+@click.option("--popularity", type=float, default=POPULARITY, show_default=True, help="0 taste alone, 1 the paper's.")
 @click.option("-n", "n", type=int, default=10, show_default=True, help="Length of the lists for HR and NDCG.")
 @_where
 def compare(models: tuple[str, ...], held_out: str, scheduler: str | None, **options: Any) -> None:

@@ -61,8 +61,8 @@ def _run(folder: Path, sweeps: int) -> None:
         if sweep <= 3 or sweep % 5 == 0 or sweep == sweeps:
             click.echo(f"  sweep {sweep:2d}  bound {elbo:,.0f}{rise:16s}  {seconds:.2f} s")
 
-    # So many small communities of packages want more traits and more censored pairs than the defaults.
-    model = PairedSymbols(factors=50, censored_ratio=10.0, random_state=0)
+    # So many small communities of packages want more traits than the default.
+    model = PairedSymbols(factors=50, random_state=0)
     model.fit(train, folder / "model.zarr", sweeps=sweeps, progress=False, callback=show)
 
     click.echo(f"\nWhere do the {len(held_out):,} held-out dependencies rank among all that a package lacks?")

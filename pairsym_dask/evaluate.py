@@ -20,7 +20,7 @@ from . import display
 from .counts import Counts, open_counts
 from .predict import Predictor
 from .ranks import Committed, Pairs, Ranks, Scorer, Source, rank
-from .spec import InputError
+from .spec import POPULARITY, InputError
 from .strategies import check_popularity
 
 MEASURES = ("R", "mean_percentile", "hr", "ndcg", "mrr", "log_likelihood")
@@ -140,7 +140,7 @@ class Comparison:
 def evaluate(
     model: Any,
     held_out: pd.DataFrame,
-    popularity: float = 0.5,
+    popularity: float = POPULARITY,
     *,
     n: int = 10,
     client: Any = None,
@@ -166,7 +166,7 @@ def evaluate(
 def compare(
     models: Mapping[str, Any],
     held_out: pd.DataFrame,
-    popularity: float = 0.5,
+    popularity: float = POPULARITY,
     *,
     n: int = 10,
     random_state: int = 0,

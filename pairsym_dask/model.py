@@ -25,7 +25,7 @@ from .posterior import Commit, ModelStore
 from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
 from .progress import duration
 from .sources import Columns
-from .spec import SIDES, InputError, Settings, StoreError
+from .spec import POPULARITY, SIDES, InputError, Settings, StoreError
 from .strategies import Query, check_interval, check_n, check_popularity
 from .update import update
 
@@ -46,7 +46,7 @@ class PairedSymbols:
         tau_b: float = 0.1,
         alpha: float = 1.0,
         biases: bool = True,
-        selection: str = "bayes",
+        selection: str = "constant",
         dtype: str = "float32",
         random_state: int = 0,
     ) -> None:
@@ -236,7 +236,8 @@ class PairedSymbols:
         """p(shown | i, j) of pairs: user, item, sigma, sd, low, high. One label on a side goes with all others.
 
         `sigma` is the probability averaged over the posterior, `sd` the standard deviation of the energy, `low` and
-        `high` the ends of the central credible interval of the probability that holds a share `interval`.
+        `high` the ends of the central credible interval of the probability that holds a share `interval` of the
+        fitted posterior. That posterior is too narrow about the truth: docs/uncertainty.md says by how much.
         """
         check_interval(interval)
         (labels, rows), items = self._symbols(users), _as_list(items)
@@ -275,7 +276,7 @@ class PairedSymbols:
         n: int = 10,
         exclude_seen: bool = True,
         items: Any = None,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         exclude: Any = None,
         strategy: str = "mean",
@@ -303,7 +304,7 @@ class PairedSymbols:
         path: str | os.PathLike[str],
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         items: Any = None,
         exclude: Any = None,
@@ -330,7 +331,7 @@ class PairedSymbols:
                 on_done=lambda finished: bar.update(), storage_options=storage_options,
             )  # fmt: skip
 
-    def scores(self, users: Any, popularity: float = 0.5) -> np.ndarray:
+    def scores(self, users: Any, popularity: float = POPULARITY) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
         return self._predictor.scores(self._symbols(users)[1], check_popularity(popularity))
 
@@ -357,27 +358,31 @@ class PairedSymbols:
         (row,), (column,) = self.counts.positions("users", [user]), self.counts.positions("items", [item])
         return explain(self._predictor, int(row), int(column), check_n(n))
 
-    def similar_items(self, item: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+    def similar_items(
+        self, item: Any, n: int = 10, measure: str = "cosine", *, client: Any = None, threads: int | None = None
+    ) -> pd.DataFrame:
         """The n items most like one: item, rank, similarity.
 
         `measure` is "cosine", of the posterior mean traits, or "model", the correlation over all users of the two
         items' energies, which counts biases and is smaller for items that little is known of. `client` and `threads`
-        say where tasks run.
+        say where tasks run, as in `fit`.
         """
         (position,) = self.counts.positions("items", [item])
-        return similar(self._predictor, "items", int(position), check_n(n), measure, **where)
+        return similar(self._predictor, "items", int(position), check_n(n), measure, client=client, threads=threads)
 
-    def similar_users(self, user: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+    def similar_users(
+        self, user: Any, n: int = 10, measure: str = "cosine", *, client: Any = None, threads: int | None = None
+    ) -> pd.DataFrame:
         """The n users most like one, read block by block: user, rank, similarity. Measures as in `similar_items`."""
         (position,) = self.counts.positions("users", [user])
-        return similar(self._predictor, "users", int(position), check_n(n), measure, **where)
+        return similar(self._predictor, "users", int(position), check_n(n), measure, client=client, threads=threads)
 
     def recommend_users(
         self,
         item: Any,
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = 0.5,
+        popularity: float = POPULARITY,
         *,
         interval: float = 0.9,
         client: Any = None,

@@ -158,7 +158,10 @@ class Committed:
 
 
 class Scorer:
-    """Any object with `scores(users)` of labels, a row a user in the store's item order; p(j | i) if `conditional`."""
+    """Any object with `scores(users)` of labels, a row a user in the store's item order; p(j | i) if `conditional`.
+
+    Baselines give p(j | i) of many users at once.
+    """
 
     ways = 1
     anywhere = False
@@ -168,19 +171,22 @@ class Scorer:
         takes = "popularity" in inspect.signature(model.scores).parameters
         self.arguments = {"popularity": popularity} if takes else {}
 
-    def load(self, counts: Counts, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(counts.user_ids[positions])
+    def load(self, counts: Counts, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return positions, np.asarray(counts.user_ids[positions])
 
     def score(
-        self, loaded: np.ndarray, part: slice, row: np.ndarray, item: np.ndarray
+        self, loaded: tuple[np.ndarray, np.ndarray], part: slice, row: np.ndarray, item: np.ndarray
     ) -> tuple[list[np.ndarray], np.ndarray]:
-        scores = np.asarray(self.model.scores(loaded[part], **self.arguments))
+        positions, users = (one[part] for one in loaded)
+        scores = np.asarray(self.model.scores(users, **self.arguments))
         log_p = np.full(row.size, np.nan)
-        if hasattr(self.model, "conditional"):
-            with np.errstate(divide="ignore"):  # p = 0 is -inf, and shown so
+        with np.errstate(divide="ignore"):  # p = 0 is -inf, and shown so
+            if hasattr(self.model, "_conditional"):
+                log_p = np.log(self.model._conditional(positions)[row, item])
+            elif hasattr(self.model, "conditional"):
                 for k, r in enumerate(row):
                     if k == 0 or r != row[k - 1]:
-                        p = np.asarray(self.model.conditional(loaded[part][r]), np.float64)
+                        p = np.asarray(self.model.conditional(users[r]), np.float64)
                     log_p[k] = np.log(p[item[k]])
         return [scores], log_p
 

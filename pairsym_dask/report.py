@@ -165,7 +165,7 @@ def _polarising(commit: Commit, counts: Counts, items: Summary) -> Iterator[str]
         f"Bias against norm. Ringed: the {len(most)} most (orange) and least (green) polarising items with a count of "
         f"at least {floor:g}.",
     )
-    for name, label in (("norm", "norm of E[v_j]"), ("bias", "bias b_j")):
+    for name, label in (("norm", "norm of E[v_j]"), ("bias", "bias b_j"))[: 1 + commit.settings.biases]:
         chart = Chart(Axis("c_j, count of items", log=True), Axis(label)).points(sample["c"], sample[name], titles)
         yield figure(chart.svg(), f"{label[0].upper()}{label[1:]} against popularity.")
     yield "</div>"

@@ -102,6 +102,7 @@ def extremes(commit: Commit, counts: Counts, side: str, floor: float, n: int) ->
     for part in blocks(commit, counts, side):
         values = part.loc[part["c"] >= floor, ["norm", "bias"]].to_numpy().T
         moments += np.stack([np.full(2, values.shape[1]), values.sum(1), (values**2).sum(1)], axis=1)
+    n = max(1, min(n, int(moments[0, 0]) // 2))  # no symbol stands at both ends, unless it is the only one
     mean = moments[:, 1] / moments[:, 0]
     spread = np.sqrt(np.maximum(moments[:, 2] / moments[:, 0] - mean**2, 0))
     spread[spread == 0] = 1.0

@@ -138,12 +138,25 @@ def forget() -> None:
 
 def _tile(job: Job, side: str, block: int, group: int) -> Tile:
     key = ("tile", job.counts.path, job.counts.digest, side, block, group)
-    return _shelf.get(key, lambda: job.counts.read_tile(side, block, group), job.room.cache)
+
+    def make() -> Tile:
+        # What is not kept is read again and again: ask for the tile that comes after those under way.
+        cut = job.plan.cuts[side]
+        ahead = (block + job.room.tasks, group) if side == job.plan.long else (block, group + 1)
+        if ahead[0] < cut.blocks and ahead[1] < cut.groups:
+            job.counts.ask_tile(side, *ahead)
+        return job.counts.read_tile(side, block, group)
+
+    return _shelf.get(key, make, job.room.cache)
 
 
 def _block_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
     """Table of one block of a side."""
     width = padded_width(job.settings.factors)
+    ahead = block + job.room.tasks
+    if side == job.plan.long and ahead < job.plan.count(side):
+        for name in ("mean", "precision"):
+            sealed.ask_block(job.specs[f"{side}/{name}"], ahead, 0)
     mean, precision, bias, bias_precision = (job.read(sealed, f"{side}/{name}", block) for name in VALUES)
     table = empty_table(mean.shape[0], width, job.settings.dtype)
     kernels.fill_table(
@@ -315,12 +328,17 @@ def _visit(job: Job, side: str, its: Sealed, block: int, share: int, visit: Call
         return
     for group in job.plan.shares[share]:
         tile = _tile(job, side, tile_block, group)
-        blocks = job.plan.group_blocks(side, group)
-        # Tables of other blocks are elsewhere in memory; they must live until the visit is over.
-        tables = [_table(job, other(side), its, its_block) for its_block in blocks]
-        first, _ = job.plan.row_range(other(side), blocks[0])
-        table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
-        visit(tile.indptr[:-1][rows], tile.indptr[1:][rows], tile, parts, table)
+        cursors, ends = tile.indptr[:-1][rows], tile.indptr[1:][rows]
+        for run in job.plan.runs(side, group):
+            first, _ = job.plan.row_range(other(side), run[0])
+            _, limit = job.plan.row_range(other(side), run[-1])
+            stops = np.empty_like(cursors)
+            kernels.advance(cursors, ends, tile.indices, limit, stops)
+            # Tables of several blocks are anywhere in memory; they must live until the visit is over.
+            tables = [_table(job, other(side), its, its_block) for its_block in run]
+            table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
+            visit(cursors, stops, tile, parts, table)
+            cursors = stops
 
 
 @on_worker

@@ -23,11 +23,11 @@ from .evaluate import new_axes, summarise
 from .fit import fit
 from .posterior import Commit, ModelStore
 from .ranks import Committed, Pairs, rank
-from .spec import InputError, NumericError, Settings
+from .spec import POPULARITY, InputError, NumericError, Settings
 from .splits import leave_one_out
 
 SPACE = {"factors": (10, 20, 40), "censored_ratio": (2.0, 5.0, 10.0), "tau": (0.03, 0.1, 0.3)}
-POPULARITIES = (0.0, 0.25, 0.5, 0.75, 1.0)
+POPULARITIES = (0.0, 0.2, POPULARITY, 0.5, 0.75, 1.0)
 TAUS = ("tau_u", "tau_v", "tau_b")
 MEASURES = ("R", "hr", "ndcg", "mrr", "log_likelihood")
 
@@ -47,7 +47,7 @@ class Tuning:
     @property
     def _row(self) -> pd.Series:
         # Among equals the default exponent: the log-likelihood does not depend on it.
-        order = self.frame.assign(far=(self.frame["popularity"] - 0.5).abs()).dropna(subset="score")
+        order = self.frame.assign(far=(self.frame["popularity"] - POPULARITY).abs()).dropna(subset="score")
         return order.sort_values(["score", "far"], ascending=[False, True], kind="stable").iloc[0]
 
     @property

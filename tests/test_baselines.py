@@ -536,7 +536,7 @@ def test_paired_symbols_finds_a_symmetric_solution_of_symmetric_counts(tmp_path:
         count="count",
     )
     assert counts.user_ids.tolist() == counts.item_ids.tolist()
-    model = ps.PairedSymbols(factors=5, censored_ratio=1, tau_u=1, tau_v=1, biases=False)
+    model = ps.PairedSymbols(factors=5, censored_ratio=1, tau_u=1, tau_v=1, biases=False, selection="bayes")
 
     def asymmetry(sweeps: int) -> float:
         model.fit(counts, tmp_path / "model.zarr", sweeps=sweeps, progress=False)

@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 
 import pairsym_dask as ps
 from pairsym_dask import counts as counts_module
+from pairsym_dask import plan as plan_module
 from pairsym_dask import tasks
+from pairsym_dask.storage import LocalStorage
 
 VARIANTS = {
     "plain": {},
     "without biases": {"biases": False},
-    "constant messages": {"selection": "constant"},
-    "the paper's setting": {"censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0},
+    "messages of the model": {"selection": "bayes"},
+    "the paper's setting": {"censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "selection": "bayes"},
 }
 
 
@@ -56,12 +58,13 @@ def test_five_sweeps_equal_the_dense_reference(tmp_path, variant, dtype, toleran
     factors=st.sampled_from([1, 3, 8]),
     density=st.sampled_from([0.05, 0.4, 1.1]),  # at 1.1 every pair is observed
     most=st.sampled_from([1, 5000]),
+    selection=st.sampled_from(["bayes", "constant"]),
 )
-def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, items, factors, density, most):
+def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, items, factors, density, most, selection):
     folder = tmp_path_factory.mktemp("shape")
     dense = random_counts(users, items, density, seed, most)
     dense[0, 0] = 1.0
-    model = ps.PairedSymbols(factors=factors, dtype="float64", random_state=seed)
+    model = ps.PairedSymbols(factors=factors, dtype="float64", random_state=seed, selection=selection)
     model.fit(make_store(dense, folder / "counts.zarr"), folder / "model.zarr", sweeps=2, progress=False)
     state, bound = reference(dense, model, 2)
     assert largest_difference(model, state) < 1e-8
@@ -71,7 +74,7 @@ def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, ite
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-6)])
 def test_bound_never_falls_over_fifty_sweeps(tmp_path, small, biases, dtype, tolerance):
-    model = ps.PairedSymbols(factors=5, dtype=dtype, biases=biases)
+    model = ps.PairedSymbols(factors=5, dtype=dtype, biases=biases, selection="bayes")
     bound = model.fit(small, tmp_path / "model.zarr", sweeps=50, progress=False).history["elbo"].to_numpy()
     assert (np.diff(bound) >= -tolerance * np.abs(bound[1:])).all()
     assert bound[-1] > bound[0]
@@ -119,10 +122,11 @@ def _prefixes(dask_scheduler):
 def test_results_agree_beyond_rounding_whatever_the_blocks(tmp_path, monkeypatch):
     dense = random_counts(500, 120, 0.1, seed=9)
     models = []
-    for long, short in ((32_768, 16_384), (64, 32), (48, 100)):
+    for long, short, tables in ((32_768, 16_384, 2**26), (64, 32, 2**26), (48, 100, 2**26), (64, 32, 20_000)):
+        monkeypatch.setattr(plan_module, "TABLES", tables)
         monkeypatch.setattr(counts_module, "LONG_BLOCK", long)
         monkeypatch.setattr(counts_module, "SHORT_BLOCK", short)
-        folder = tmp_path / f"{long}-{short}"
+        folder = tmp_path / f"{long}-{short}-{tables}"
         counts = make_store(dense, folder / "counts.zarr")
         model = ps.PairedSymbols(factors=4, dtype="float64")
         models.append(model.fit(counts, folder / "model.zarr", sweeps=4, progress=False))
@@ -245,3 +249,24 @@ def test_a_path_in_the_way_is_refused(tmp_path, small):
     with pytest.raises(ps.StoreError):
         ps.PairedSymbols().fit(small, small.path, progress=False)
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "mine"
+
+
+def test_what_is_asked_for_ahead_is_read_later(tmp_path, monkeypatch):
+    asked, read = set(), set()
+
+    def watch(name, log):
+        plain = getattr(LocalStorage, name)
+
+        def run(self, key, *args, **options):
+            log.add(key)
+            return plain(self, key, *args, **options)
+
+        monkeypatch.setattr(LocalStorage, name, run)
+
+    watch("ask", asked)
+    watch("read", read)
+    monkeypatch.setattr(counts_module, "LONG_BLOCK", 64)
+    counts = make_store(random_counts(500, 120, 0.1, seed=9), tmp_path / "counts.zarr")
+    ps.PairedSymbols(factors=4).fit(counts, tmp_path / "model.zarr", sweeps=2, progress=False, threads=2)
+    assert asked
+    assert asked <= read

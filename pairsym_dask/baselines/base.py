@@ -96,6 +96,19 @@ class Baseline:
         raise NotImplementedError
 
 
+class Density(Baseline):
+    """A recommender that is a model of the next item too: a subclass says p(j | i) of rows of users."""
+
+    def conditional(self, user: Any) -> pd.Series:
+        """p(j | i) over all items, indexed by item label; sums to one."""
+        p = self._conditional(self.counts.positions("users", [user]))[0]
+        return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
+
+    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+        """p(j | i) of users by row number, (users, items), rows that sum to one."""
+        raise NotImplementedError
+
+
 def top(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The n best columns of each row, best first, equal scores by position: (row, column, rank from 0).
 

@@ -18,18 +18,19 @@ import scipy.sparse
 from ..accelerate import compiled
 from ..counts import Counts
 from ..predict import Symbols, energy, sigma_of
-from .base import Baseline, check_choice, check_number, check_whole, draw_item, is_seen, steps
+from .base import Density, check_choice, check_number, check_whole, draw_item, is_seen, steps
 
 START_SCALE = 0.1
 DRAWS = 64  # of an item, before a user is taken to have nearly every popular item
 
 
 @dataclass(eq=False)
-class RandomGraph(Baseline):
+class RandomGraph(Density):
     """Likes among considered items, by variational Bayes over sampled graphs of considered ones.
 
     `ranking` is "like", by sigma(x_ij) alone, or "pop*like", times the item's popularity rate. The `tau`s are prior
     precisions of traits and biases; sweep t = 0, 1, .. is averaged in with step (1 + t)^-decay. A pair counts once.
+    With either ranking p(j | i) is that of a considered and liked item, the rate times sigma(x_ij), normalised.
     """
 
     factors: int = 20
@@ -70,6 +71,10 @@ class RandomGraph(Baseline):
     def _score(self, positions: np.ndarray) -> np.ndarray:
         like = sigma_of(*energy(self._users.take(positions), self._items))
         return like * self._rate if self.ranking == "pop*like" else like
+
+    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+        p = sigma_of(*energy(self._users.take(positions), self._items)) * self._rate
+        return np.asarray(p / p.sum(1, keepdims=True))
 
 
 def _start(n: int, factors: int, rng: np.random.Generator) -> Symbols:

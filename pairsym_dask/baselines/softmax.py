@@ -6,17 +6,15 @@ Its normaliser and its gradient run over all I x J pairs, exactly: for small dat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.optimize
 import scipy.sparse
 from tqdm import tqdm
 
 from ..counts import Counts
 from ..spec import InputError
-from .base import Baseline, check_number, check_whole
+from .base import Density, check_number, check_whole
 
 CELLS = 50_000_000  # users x items, at most
 BLOCK = 2**18  # bytes of energies worked on together: they stay in the cache
@@ -24,7 +22,7 @@ START_SCALE = 0.1
 
 
 @dataclass(eq=False)
-class SoftmaxMAP(Baseline):
+class SoftmaxMAP(Density):
     """The softmax's point estimate under a Gaussian prior of precision `tau` on traits and biases, by L-BFGS.
 
     `symmetric` ties u_i = v_i and the biases, for counts whose two sides have the same labels. The search stops when
@@ -149,7 +147,5 @@ class SoftmaxMAP(Baseline):
         p /= p.sum(1, keepdims=True)
         return np.asarray(p)
 
-    def conditional(self, user: Any) -> pd.Series:
-        """p(j | i) over all items, indexed by item label; sums to one."""
-        p = self._score(self.counts.positions("users", [user]))[0]
-        return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
+    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+        return self._score(positions)
