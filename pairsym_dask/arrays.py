@@ -215,6 +215,10 @@ class Sealed:
         except (ValueError, RuntimeError, UnicodeDecodeError) as error:
             raise DamagedStoreError(f"{self.where(spec.key(*index))} is not a chunk of its array: {error}") from None
 
+    def ask_block(self, spec: ArraySpec, *index: int) -> None:
+        """Say that a block will be read soon."""
+        self.storage.ask(_join(self.prefix, spec.key(*index)))
+
     def read_array(self, spec: ArraySpec) -> np.ndarray:
         """A whole (small) array."""
         out = np.empty(spec.shape, object if spec.dtype == STRING else spec.dtype)

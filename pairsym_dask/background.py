@@ -85,6 +85,13 @@ class Background:
         width = padded_width(self.factors)
         return self.packed[triangle_size(width) : triangle_size(width) + width]
 
+    @property
+    def average(self) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Mean, precision, bias and its precision of the side's average symbol: a start for one among settled ones."""
+        with np.errstate(divide="ignore"):  # no biases: no variance
+            precision = 1 / self.spread[: self.factors + 1]
+        return self.double_dagger, precision[:-1], self.nu, float(precision[-1])
+
     def message_star(self, table: np.ndarray, n: int, xi_star: float) -> np.ndarray:
         """sum_j t_j Omega*_ij for every row of a table, float64."""
         moments = np.empty((n, 2))

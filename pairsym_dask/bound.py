@@ -65,6 +65,11 @@ def dirichlet_total(size: int, total: float, censored: float, alpha: float) -> f
     return size * alpha + total + censored
 
 
+def share(marginal: np.ndarray, size: int, total: float, alpha: float) -> np.ndarray:
+    """s_i as the counts alone would have it, that is under constant messages."""
+    return np.asarray((alpha + marginal) / (size * alpha + total))
+
+
 def side_bound(sums: SideSums, size: int, total: float, censored: float, settings: Settings) -> float:
     """All terms of the bound that belong to one side alone."""
     whole = dirichlet_total(size, total, censored, settings.alpha)

@@ -157,7 +157,7 @@ def fit(
 @click.option("--user", default="user", show_default=True, help="Column of the first symbol.")
 @click.option("--item", default="item", show_default=True, help="Column of the second symbol.")
 @click.option("--count", help="Column of counts [default: every row is one pair].")
-@click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
+@click.option("--sweeps", type=int, default=3, show_default=True, help="Sweeps in total.")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
 @click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
 @_where

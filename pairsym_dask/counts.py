@@ -273,12 +273,24 @@ class Counts:
     def tile_pairs(self, side: str, block: int, group: int) -> int:
         return int(self.record["tiles"][side][self.cuts[side].tile(block, group)])
 
+    def _pair_arrays(self, side: str) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
+        slots = max(self.layout.slots(n) for n in self.record["tiles"][side])
+        return self.layout.pair_arrays(side, max(1, slots))
+
+    def ask_tile(self, side: str, block: int, group: int) -> None:
+        """Say that a tile will be read soon."""
+        t = self.cuts[side].tile(block, group)
+        index, count, length = self._pair_arrays(side)
+        self.sealed.ask_block(length, t, 0)
+        for slot in range(self.layout.slots(self.tile_pairs(side, block, group))):
+            self.sealed.ask_block(index, t, slot)
+            self.sealed.ask_block(count, t, slot)
+
     def read_tile(self, side: str, block: int, group: int) -> Tile:
         """One tile, checked against its digests."""
         cut, pairs = self.cuts[side], self.tile_pairs(side, block, group)
         t = cut.tile(block, group)
-        slots = max(self.layout.slots(n) for n in self.record["tiles"][side])
-        index, count, length = self.layout.pair_arrays(side, max(1, slots))
+        index, count, length = self._pair_arrays(side)
         first, stop = cut.row_range(block)
         lengths = self.sealed.read_block(length, t, 0)[0, : stop - first]
         indptr = np.zeros(stop - first + 1, np.int64)
@@ -348,7 +360,7 @@ class Counts:
                 f"unknown {side[:-1]} label{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}"
                 + (f" and {more} more" if more > 0 else "")
                 + f"; the store knows {len(self._indexes[side])} {side}, "
-                f"for instance {self._indexes[side][0]!r}"
+                f"for instance {self.labels(side)[:1].tolist()[0]!r}"
             )
         return found
 

@@ -20,7 +20,7 @@ import numpy as np
 from . import tasks
 from .arrays import Manifest, Sealed
 from .background import Background, lambda_of, update_xi_star
-from .bound import SideSums, log_sum_exp, side_bound
+from .bound import SideSums, log_sum_exp, share, side_bound
 from .counts import RECORD, Counts
 from .execute import Executor, Steps
 from .plan import Plan, Room, make_room
@@ -57,10 +57,7 @@ def fit(
     warm: Warm | None = None,
 ) -> Commit:
     """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
-    if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
-        raise InputError(f"sweeps must be a whole number, 0 or more, not {sweeps!r}")
-    if tol is not None and not tol > 0:
-        raise InputError(f"tol must be above 0, not {tol!r}")
+    check_options(sweeps, tol, keep)
     if counts.nnz == 0:
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
     kept = parse_keep(keep)
@@ -82,6 +79,15 @@ def fit(
             return run.go_on(sweeps, tol, callback)
         finally:
             tasks.forget()  # the next fit, or the rest of a notebook, wants the memory
+
+
+def check_options(sweeps: int, tol: float | None, keep: int | Iterable[int] | None = None, **_: Any) -> None:
+    """Refuse options of a fit that cannot be, before anything is written."""
+    if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
+        raise InputError(f"sweeps must be a whole number, 0 or more, not {sweeps!r}")
+    if tol is not None and not tol > 0:
+        raise InputError(f"tol must be above 0, not {tol!r}")
+    parse_keep(keep)
 
 
 def parse_keep(keep: int | Iterable[int] | None) -> Callable[[int], bool]:
@@ -330,18 +336,27 @@ class _Fit:
         warm = self.warm
         for side in SIDES:
             steps = self._steps(job)
-            start = None if warm is None else steps.share("start", warm.commit)
+            shared = f"job-{steps.tag}"
+            start = None if warm is None else steps.share("start", self._start_of(warm, side))
             keys = []
             for block in range(self.plan.count(side)):
-                rows = None if warm is None else warm.rows[side][slice(*self.plan.row_range(side, block))]
-                keys.append(
-                    steps.add(f"start-{side}", block, tasks.start_block, f"job-{steps.tag}", side, block, start, rows)
-                )
+                if warm is None:
+                    keys.append(steps.add(f"start-{side}", block, tasks.start_block, shared, side, block))
+                else:
+                    rows = warm.rows[side][slice(*self.plan.row_range(side, block))]
+                    task = tasks.take_over_block, shared, side, start, rows, block
+                    keys.append(steps.add(f"take-over-{side}", block, *task))
             updated, backgrounds[side], sums[side] = self._sum_up(self._run(f"start {side}", steps, keys))
             files |= {key: (size, check) for part in updated for key, size, check in part.entries}
         state = Sealed(self.store.storage, job.folder, files)
         xi_star = 1.0 if warm is None else warm.commit.scalar("xi_star")
         return self._commit(job, None, state, backgrounds, sums, xi_star, float("nan"), began)
+
+    def _start_of(self, warm: Warm, side: str) -> tasks.Start:
+        """What the tasks of a warm start need; the earlier rows, all taken over, have shares that sum to one."""
+        new = self.counts.marginal(side)[warm.rows[side] < 0]
+        shares = share(new, self.plan.cuts[side].rows, self.counts.total, self.settings.alpha)
+        return tasks.Start(warm.commit, decode_background(warm.commit, side).average, 1.0 + float(shares.sum()))
 
     def sweep(self, before: Commit) -> Commit:
         """One sweep of Algorithm 1 after a committed one."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from . import kernels
 from .background import Background, lambda_of
-from .bound import dirichlet_total, expected_log, messages
+from .bound import dirichlet_total, expected_log, messages, share
 from .checks import TEXT
 from .counts import Counts, Tile
 from .execute import Executor, Steps
@@ -41,7 +41,7 @@ SETTLED = {"float32": 1e-3, "float64": 1e-10}  # a user's means move by no more 
 LIMIT = 1000  # updates of a user
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Folded:
     """Users from outside the store, a row each, with their posterior and the pairs that it comes from.
 
@@ -66,9 +66,9 @@ class Folded:
     def __len__(self) -> int:
         return len(self.audience)
 
-    def __getitem__(self, labels: Any) -> Folded:
+    def take(self, labels: Any) -> Folded:
         """Some of the users, by label or list of labels."""
-        wanted = np.atleast_1d(np.asarray(labels, self.user_ids.dtype))
+        wanted = np.atleast_1d(np.asarray(labels, object))
         rows = pd.Index(self.user_ids).get_indexer(pd.Index(wanted))
         if (rows < 0).any():
             raise InputError(f"not among the folded-in users: {_some(wanted[rows < 0])}")
@@ -224,7 +224,7 @@ def fold_block(source: Source, pairs: Tile) -> tuple[Values, np.ndarray, np.ndar
     fixed = _fixed_of(source)
     settings = fixed.commit.settings
     marginal = sum_rows(pairs.indptr, pairs.counts)
-    weights = (settings.alpha + marginal) / (settings.alpha * fixed.users + fixed.total)
+    weights = share(marginal, fixed.users, fixed.total, settings.alpha)
     values = fixed.start(marginal.size)
     fixed.settle(pairs, values, weights)
     weights = fixed.weigh(pairs, values, weights, marginal)
@@ -257,14 +257,9 @@ class Fixed:
         return self.commit.settings.censored_ratio * self.total
 
     def start(self, rows: int) -> Values:
-        """The store's average user, over and over: what few pairs cannot say stays near what is true of most."""
-        settings, average = self.commit.settings, decode_background(self.commit, "users")
-        k = settings.factors
-        spread = average.spread[:k], average.spread[k] if settings.biases else 0.0
+        """The store's average user, over and over."""
         values = self._empty(rows)
-        with np.errstate(divide="ignore"):  # no biases: their precision is infinite
-            known = average.double_dagger, 1 / spread[0], average.nu, np.float64(1) / spread[1]
-        for array, value in zip(values, known, strict=True):
+        for array, value in zip(values, decode_background(self.commit, "users").average, strict=True):
             array[:] = value
         return values
 

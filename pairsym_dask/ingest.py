@@ -37,6 +37,7 @@ from .sources import (
     find_files,
     frame_parts,
     has_quotes,
+    opened,
     store_kinds,
     store_parts,
 )
@@ -64,7 +65,7 @@ def ingest(
 
     `source` is a path, folder or glob of Parquet, CSV or TSV files (also .gz), a list of them, a pandas, arrow or
     dask frame, or a scipy.sparse or `sparse` matrix (users x items, labels 0, 1, .., empty rows and columns kept), or a
-    `Counts`, whose symbols are all kept; a list may hold several of these, matrices excepted.
+    counts store, whose symbols are all kept; a list may hold several of these, matrices excepted.
     `user`, `item` and `count` name columns; without `count` each row is one pair. Repeated pairs are added up, zeros
     dropped. Labels are integers or strings; those of CSV files are integers when all of them are written as such.
     The same pairs make the same store, however they come. `memory` bounds what the tasks of a process hold ("1GiB").
@@ -78,8 +79,6 @@ def write_pairs(
 ) -> Counts:
     """`ingest`, with a remark at the end of what the store says about its source."""
     steps = Steps(memory=memory, **where)
-    if len(set(columns.names)) < len(columns.names):
-        raise InputError(f"user, item and count must be different columns, not {', '.join(map(repr, columns.names))}")
     with _writing(path, options) as storage:
         scratch = steps.scratch(storage)
         if _is_matrix(source):
@@ -156,7 +155,7 @@ def _find_sources(source: Any, columns: Columns, steps: Steps, options: dict[str
     listed = list(source) if isinstance(source, (list, tuple)) else [source]
     found = Found([], [], [], [], set(), "")
     paths, names = [], []
-    for one in listed:
+    for one in (opened(one, options) for one in listed):
         if isinstance(one, Counts):
             found.stores.append(one)
             found.stored.extend(store_parts(one, columns))

@@ -409,6 +409,18 @@ def select_rows(
 
 
 @compiled
+def advance(cursors: Any, stops: Any, indices: Any, limit: int, out: Any) -> None:
+    """For every row the first pair at or after its cursor whose column is not below `limit`."""
+    for i in range(cursors.size):
+        p, stop = cursors[i], stops[i]
+        if p < stop and indices[stop - 1] < limit:
+            p = stop
+        while p < stop and indices[p] < limit:
+            p += 1
+        out[i] = p
+
+
+@compiled
 def add_background(table: Any, n: int, weight: Any, factors: int, out: Any, moments: Any) -> None:
     """Add what n rows of a table with `weight` s send to the background and to the bound.
 

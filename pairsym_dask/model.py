@@ -126,7 +126,7 @@ class PairedSymbols:
         source: Any,
         counts: str | os.PathLike[str],
         path: str | os.PathLike[str],
-        sweeps: int = 20,
+        sweeps: int = 3,
         tol: float | None = None,
         memory: int | str | None = None,
         client: Any = None,
@@ -144,8 +144,9 @@ class PairedSymbols:
 
         `source` is what `ingest` takes (no matrix), `user`, `item` and `count` its columns. Its pairs and those that
         this model was fitted to become a new counts store at `counts`; the fit is a model store at `path`, whose
-        sweep 0 is this model with new symbols at their usual start. This model and its stores stay as they are. All
-        else is as in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
+        sweep 0 is this model with every new symbol as its average one. This model and its stores stay as they are. A
+        few sweeps reach the bound of twenty from scratch. All else is as in `fit`: an unfinished update with the same
+        arguments goes on where it stopped, to the same bits.
         """
         settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
         grown = update(
@@ -235,7 +236,8 @@ class PairedSymbols:
         """p(shown | i, j) of pairs: user, item, sigma, sd, low, high. One label on a side goes with all others.
 
         `sigma` is the probability averaged over the posterior, `sd` the standard deviation of the energy, `low` and
-        `high` the ends of the central credible interval of the probability that holds a share `interval`.
+        `high` the ends of the central credible interval of the probability that holds a share `interval` of the
+        fitted posterior. That posterior is too narrow about the truth: docs/uncertainty.md says by how much.
         """
         check_interval(interval)
         (labels, rows), items = self._symbols(users), _as_list(items)
@@ -356,20 +358,24 @@ class PairedSymbols:
         (row,), (column,) = self.counts.positions("users", [user]), self.counts.positions("items", [item])
         return explain(self._predictor, int(row), int(column), check_n(n))
 
-    def similar_items(self, item: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+    def similar_items(
+        self, item: Any, n: int = 10, measure: str = "cosine", *, client: Any = None, threads: int | None = None
+    ) -> pd.DataFrame:
         """The n items most like one: item, rank, similarity.
 
         `measure` is "cosine", of the posterior mean traits, or "model", the correlation over all users of the two
         items' energies, which counts biases and is smaller for items that little is known of. `client` and `threads`
-        say where tasks run.
+        say where tasks run, as in `fit`.
         """
         (position,) = self.counts.positions("items", [item])
-        return similar(self._predictor, "items", int(position), check_n(n), measure, **where)
+        return similar(self._predictor, "items", int(position), check_n(n), measure, client=client, threads=threads)
 
-    def similar_users(self, user: Any, n: int = 10, measure: str = "cosine", **where: Any) -> pd.DataFrame:
+    def similar_users(
+        self, user: Any, n: int = 10, measure: str = "cosine", *, client: Any = None, threads: int | None = None
+    ) -> pd.DataFrame:
         """The n users most like one, read block by block: user, rank, similarity. Measures as in `similar_items`."""
         (position,) = self.counts.positions("users", [user])
-        return similar(self._predictor, "users", int(position), check_n(n), measure, **where)
+        return similar(self._predictor, "users", int(position), check_n(n), measure, client=client, threads=threads)
 
     def recommend_users(
         self,

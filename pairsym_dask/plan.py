@@ -21,6 +21,7 @@ from .spec import SIDES, InputError, MemoryBudgetError, Settings, other
 
 PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their own
 TASKS = 16  # gathering tasks at least, where there are groups enough
+TABLES = 64 * 2**20  # bytes of the long side's tables that a row's pairs may lie in at a time
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
 MIB = 2**20
 MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
@@ -107,6 +108,16 @@ class Plan:
         bounds = [cut.groups * k // shares for k in range(shares + 1)]
         return [range(first, stop) for first, stop in pairwise(bounds)]
 
+    def runs(self, side: str, group: int) -> list[range]:
+        """Blocks of a group that are visited at a time: their tables lie in memory together."""
+        blocks = self.group_blocks(side, group)
+        step = self._run_blocks
+        return [blocks[k : k + step] for k in range(0, len(blocks), step)]
+
+    @property
+    def _run_blocks(self) -> int:
+        return max(1, TABLES // (self.blocks[self.long] * self.table_row))
+
     # Memory, in bytes.
 
     @property
@@ -132,8 +143,8 @@ class Plan:
         encoded = 2 * MIB
         long = self._tile_bytes(self.long) + encoded + n * (2 * values + self.table_row + 8 * 8 + 16 * self.factors)
         stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
-        # A task holds the tables of a group's blocks, and reads them one by one.
-        table = self.cuts[short].span * self.table_row + n * values
+        # A task holds the tables of a run of blocks, and reads them one by one.
+        table = min(self.cuts[short].span, self._run_blocks * n) * self.table_row + n * values
         partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
         return int(max(long, partial))
 

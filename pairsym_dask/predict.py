@@ -114,9 +114,9 @@ class Predictor:
         return Symbols.read(self.commit, "users", positions)
 
     def blocks(self, n: int) -> list[slice]:
-        """Slices of n users whose scores fit the room for one matrix."""
+        """Slices of n users whose scores fit the room for one matrix; an empty one for no users."""
         step = max(1, SCORES // (8 * max(1, len(self.items))))
-        return [slice(k, min(k + step, n)) for k in range(0, n, step)]
+        return [slice(k, min(k + step, n)) for k in range(0, max(n, 1), step)]
 
     def conditional(self, users: Symbols) -> np.ndarray:
         """p(j | i) for a few users, rows that sum to one, float64."""

@@ -33,8 +33,9 @@ from .checks import (
     integers_of,
     numbers_from_pandas,
 )
-from .counts import Counts
+from .counts import RECORD, Counts, open_counts
 from .spec import SIDES, InputError, other
+from .storage import open_storage
 
 CSV_ROW = 16  # bytes, about: for cutting files into parts
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
@@ -48,6 +49,11 @@ class Columns:
     user: Any
     item: Any
     count: Any
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            named = ", ".join(map(repr, self.names))
+            raise InputError(f"user, item and count must be different columns, not {named}")
 
     @property
     def names(self) -> list[Any]:
@@ -258,6 +264,16 @@ def store_kinds(counts: Counts) -> tuple[str, str]:
 
 def arrow_labels(labels: np.ndarray) -> pa.Array:
     return pa.array(labels, pa.large_string() if labels.dtype == object else pa.int64())
+
+
+def opened(source: Any, options: dict[str, Any]) -> Any:
+    """A source, as a `Counts` when it is the path of a counts store."""
+    if not isinstance(source, (str, os.PathLike)) or glob.has_magic(os.fspath(source)):
+        return source
+    if "://" not in os.fspath(source) and not os.path.isdir(source):
+        return source
+    storage = open_storage(source, options)
+    return open_counts(storage) if storage.exists(RECORD) else source
 
 
 def store_parts(counts: Counts, columns: Columns) -> list[Part]:

@@ -85,6 +85,9 @@ class Storage:
         """The bytes under keys, fetched together where that is quicker."""
         return [self.read(key) for key in keys]
 
+    def ask(self, key: str) -> None:
+        """Say that a key will be read soon, for a storage that can fetch it meanwhile."""
+
     def entry(self, key: str) -> Entry:
         """Size and time of a key; FileNotFoundError when there is none."""
         raise NotImplementedError
@@ -391,6 +394,17 @@ class LocalStorage(Storage):
         _background.seen(self.url, key)
         with self._words("read", path), open(path, "rb") as file:
             return file.read(-1 if limit is None else limit)
+
+    def ask(self, key: str) -> None:
+        if hasattr(os, "posix_fadvise"):  # the kernel reads while we compute
+            try:
+                descriptor = os.open(self._path(key), os.O_RDONLY)
+            except OSError:
+                return  # whoever reads it will tell
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
 
     def entry(self, key: str) -> Entry:
         path = self._path(key)

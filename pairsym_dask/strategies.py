@@ -110,7 +110,7 @@ def check_n(n: Any) -> int:
 
 
 def check_popularity(popularity: float) -> float:
-    if isinstance(popularity, bool) or not isinstance(popularity, (int, float)) or not 0 <= popularity <= 1:
+    if isinstance(popularity, bool) or not isinstance(popularity, (int, float, np.number)) or not 0 <= popularity <= 1:
         raise InputError(
             f"popularity must be a number from 0 (taste alone) to 1 (the paper's ranking), not {popularity!r}"
         )
@@ -118,6 +118,6 @@ def check_popularity(popularity: float) -> float:
 
 
 def check_interval(interval: float) -> float:
-    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or not 0 < interval < 1:
+    if isinstance(interval, bool) or not isinstance(interval, (int, float, np.number)) or not 0 < interval < 1:
         raise InputError(f"interval must be a number between 0 and 1, such as 0.9, not {interval!r}")
     return float(interval)

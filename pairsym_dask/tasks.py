@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from . import kernels
 from .arrays import ArraySpec, Sealed, write_block
 from .background import Background
-from .bound import SideSums, dirichlet_total, expected_log, messages, side_sums
+from .bound import SideSums, dirichlet_total, expected_log, messages, share, side_sums
 from .counts import Counts, Tile
 from .packing import WHOLE, empty_table, padded_width, row_offsets, side_by_side, statistics_size
 from .plan import Plan, Room
@@ -138,12 +138,25 @@ def forget() -> None:
 
 def _tile(job: Job, side: str, block: int, group: int) -> Tile:
     key = ("tile", job.counts.path, job.counts.digest, side, block, group)
-    return _shelf.get(key, lambda: job.counts.read_tile(side, block, group), job.room.cache)
+
+    def make() -> Tile:
+        # What is not kept is read again and again: ask for the tile that comes after those under way.
+        cut = job.plan.cuts[side]
+        ahead = (block + job.room.tasks, group) if side == job.plan.long else (block, group + 1)
+        if ahead[0] < cut.blocks and ahead[1] < cut.groups:
+            job.counts.ask_tile(side, *ahead)
+        return job.counts.read_tile(side, block, group)
+
+    return _shelf.get(key, make, job.room.cache)
 
 
 def _block_table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
     """Table of one block of a side."""
     width = padded_width(job.settings.factors)
+    ahead = block + job.room.tasks
+    if side == job.plan.long and ahead < job.plan.count(side):
+        for name in ("mean", "precision"):
+            sealed.ask_block(job.specs[f"{side}/{name}"], ahead, 0)
     mean, precision, bias, bias_precision = (job.read(sealed, f"{side}/{name}", block) for name in VALUES)
     table = empty_table(mean.shape[0], width, job.settings.dtype)
     kernels.fill_table(
@@ -186,13 +199,8 @@ def _marginal(job: Job, side: str, block: int) -> np.ndarray:
 
 
 @on_worker
-def start_block(
-    job: Job, side: str, block: int, start: Commit | None = None, known: np.ndarray | None = None
-) -> Updated:
-    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat.
-
-    With `start`, a committed sweep of fewer symbols, rows take over its rows `known`, where that is not -1.
-    """
+def start_block(job: Job, side: str, block: int) -> Updated:
+    """Write the start of a block: small random means drawn by (seed, side, row), everything else flat."""
     factors, dtype = job.settings.factors, job.settings.dtype
     first, stop = job.plan.row_range(side, block)
     mean = START_SCALE * starting_normals(job.settings.random_state, side, first, stop, factors)
@@ -200,12 +208,31 @@ def start_block(
     background = np.full(n, 1.0 / rows)
     bias_precision = np.ones(n, dtype) if job.settings.biases else np.full(n, np.inf, dtype)
     values = (mean.astype(dtype), np.ones((n, factors), dtype), np.zeros(n, dtype), bias_precision)
-    if start is not None and known is not None:
-        here, there = known >= 0, known[known >= 0]
-        for array, name in zip((*values, background), (*VALUES, "background"), strict=True):
-            array[here] = read_rows(start, f"{side}/{name}", there)
-        # Those taken over, all of the earlier store's, sum to one.
-        background /= 1.0 + (rows - start.record["rows"][side]) / rows
+    return _close_block(job, side, block, values, background, background)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A committed sweep of fewer symbols to start from: its average symbol, and what all shares then sum to."""
+
+    commit: Commit
+    average: tuple[np.ndarray, np.ndarray, float, float]
+    total: float
+
+
+@on_worker
+def take_over_block(job: Job, side: str, start: Start, rows: np.ndarray, block: int) -> Updated:
+    """Write a warm start: rows of the earlier sweep, and where that is -1 its average symbol with the counts' share.
+
+    Beside settled symbols the start from flat, wide posteriors would often lose the new ones all their censored pairs.
+    """
+    known, values = rows >= 0, _empty_values(job, rows.size)
+    for array, name, value in zip(values, VALUES, start.average, strict=True):
+        array[:] = value
+        array[known] = read_rows(start.commit, f"{side}/{name}", rows[known])
+    background = share(_marginal(job, side, block), job.plan.cuts[side].rows, job.counts.total, job.settings.alpha)
+    background[known] = read_rows(start.commit, f"{side}/background", rows[known])
+    background /= start.total
     return _close_block(job, side, block, values, background, background)
 
 
@@ -301,12 +328,17 @@ def _visit(job: Job, side: str, its: Sealed, block: int, share: int, visit: Call
         return
     for group in job.plan.shares[share]:
         tile = _tile(job, side, tile_block, group)
-        blocks = job.plan.group_blocks(side, group)
-        # Tables of other blocks are elsewhere in memory; they must live until the visit is over.
-        tables = [_table(job, other(side), its, its_block) for its_block in blocks]
-        first, _ = job.plan.row_range(other(side), blocks[0])
-        table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
-        visit(tile.indptr[:-1][rows], tile.indptr[1:][rows], tile, parts, table)
+        cursors, ends = tile.indptr[:-1][rows], tile.indptr[1:][rows]
+        for run in job.plan.runs(side, group):
+            first, _ = job.plan.row_range(other(side), run[0])
+            _, limit = job.plan.row_range(other(side), run[-1])
+            stops = np.empty_like(cursors)
+            kernels.advance(cursors, ends, tile.indices, limit, stops)
+            # Tables of several blocks are anywhere in memory; they must live until the visit is over.
+            tables = [_table(job, other(side), its, its_block) for its_block in run]
+            table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
+            visit(cursors, stops, tile, parts, table)
+            cursors = stops
 
 
 @on_worker

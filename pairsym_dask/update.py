@@ -1,7 +1,7 @@
 """`update`: more pairs of known and new symbols, and a fit that starts where an earlier one stands.
 
 Stores are never changed: the old pairs and the new ones become a new counts store, and the fit to it is a model store
-of its own whose sweep 0 is the warm start. Known symbols take their posterior rows, new ones begin like any other.
+of its own whose sweep 0 is the warm start. Known symbols take their posterior rows, new ones begin as the average one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import fsspec.core
 from dask.base import tokenize
 
 from .counts import RECORD, Counts, open_counts
-from .fit import Warm, check_warm, fit
+from .fit import Warm, check_options, check_warm, fit
 from .ingest import _is_matrix, write_pairs
 from .posterior import Commit, ModelStore
-from .sources import Columns, find_files
+from .sources import Columns, find_files, opened
 from .spec import SIDES, InputError, Settings, StoreError
 from .storage import open_storage
 
@@ -42,6 +42,9 @@ def update(
     What an interrupted update has finished is not done again.
     """
     _check_settings(settings, commit.settings)
+    check_options(**fitting)
+    if open_storage(grown, options).url == store.url:
+        raise InputError(f"the counts and the model need a store each, not both {store.url}")
     store.check_target()
     if store.is_model():
         check_warm(store.commits(last=0), commit, store)
@@ -65,7 +68,7 @@ def _grow(
     counts: Counts, source: Any, columns: Columns, path: Any, options: dict[str, Any], where: dict[str, Any]
 ) -> Counts:
     """The store of the old pairs and the new ones; one that an interrupted update has finished is taken as it is."""
-    listed = list(source) if isinstance(source, (list, tuple)) else [source]
+    listed = [opened(one, options) for one in (source if isinstance(source, (list, tuple)) else [source])]
     if any(_is_matrix(one) for one in listed):
         raise InputError(
             "new pairs cannot come as a matrix, whose rows have no labels; give a frame, files or a Counts"

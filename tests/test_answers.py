@@ -153,12 +153,27 @@ def test_users_from_elsewhere_get_lists_like_those_of_the_store(small_model):
     assert second["item"].tolist() == small_model.recommend(2, n=6)["item"].tolist()
 
 
+def test_nobody_and_nothing_give_empty_tables(small_model):
+    columns = small_model.recommend(1).columns.tolist()
+    for table in (
+        small_model.recommend([]),
+        small_model.recommend(1, items=[]),
+        small_model.recommend(1, items=[3, 4], exclude=[3, 4]),
+    ):
+        assert len(table) == 0
+        assert table.columns.tolist() == columns
+    assert small_model.recommend(1, exclude=[]).equals(small_model.recommend(1, popularity=np.float32(0.5)))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda m: m.recommend(1, strategy="best"), "strategy must be one of mean, thompson, ucb, not 'best'"),
         (lambda m: m.recommend(1, popularity=-0.1), "popularity must be a number from 0"),
-        (lambda m: m.recommend(1, exclude=[2, 555, 556]), "unknown item labels: 555, 556; the store knows 90 items"),
+        (
+            lambda m: m.recommend(1, exclude=[2, 555, 556]),
+            "unknown item labels: 555, 556; the store knows 90 items, for instance 0",
+        ),
         (lambda m: m.recommend(1, interval=90), "interval must be a number between 0 and 1, such as 0.9, not 90"),
         (lambda m: m.recommend(1, strategy="thompson", random_state=-1), "random_state must be a whole number from 0"),
         (lambda m: m.probability(1, 1, interval=1.0), "interval must be a number between 0 and 1"),

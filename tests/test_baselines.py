@@ -488,6 +488,17 @@ def test_softmax_without_shrinkage_reproduces_the_counts(tmp_path: Path) -> None
     np.testing.assert_allclose(model.scores(range(4)), dense / dense.sum(1, keepdims=True), atol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["popularity", "rg-like", "rg-pop*like", "softmax"])
+def test_log_likelihood_is_that_of_the_conditional(name: str, counts: ps.Counts, tmp_path: Path) -> None:
+    train, held_out = ps.leave_one_out(counts, tmp_path / "train.zarr")
+    model = SYSTEMS[name](tmp_path).fit(train)
+    rows = ps.evaluate(model, held_out).per_user
+    for row in rows.head(5).itertuples():
+        p = model.conditional(row.user)
+        assert p.sum() == pytest.approx(1)
+        assert row.log_likelihood == pytest.approx(np.log(p[row.item]))
+
+
 def test_softmax_conditional_sums_to_one_under_the_items_labels(counts: ps.Counts) -> None:
     model = SoftmaxMAP(factors=2, iterations=20).fit(counts)
     p = model.conditional("user 010")

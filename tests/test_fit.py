@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import pairsym_dask as ps
 from pairsym_dask import counts as counts_module
+from pairsym_dask import plan as plan_module
 from pairsym_dask import tasks
+from pairsym_dask.storage import LocalStorage
 
 VARIANTS = {
     "plain": {},
@@ -120,10 +122,11 @@ def _prefixes(dask_scheduler):
 def test_results_agree_beyond_rounding_whatever_the_blocks(tmp_path, monkeypatch):
     dense = random_counts(500, 120, 0.1, seed=9)
     models = []
-    for long, short in ((32_768, 16_384), (64, 32), (48, 100)):
+    for long, short, tables in ((32_768, 16_384, 2**26), (64, 32, 2**26), (48, 100, 2**26), (64, 32, 20_000)):
+        monkeypatch.setattr(plan_module, "TABLES", tables)
         monkeypatch.setattr(counts_module, "LONG_BLOCK", long)
         monkeypatch.setattr(counts_module, "SHORT_BLOCK", short)
-        folder = tmp_path / f"{long}-{short}"
+        folder = tmp_path / f"{long}-{short}-{tables}"
         counts = make_store(dense, folder / "counts.zarr")
         model = ps.PairedSymbols(factors=4, dtype="float64")
         models.append(model.fit(counts, folder / "model.zarr", sweeps=4, progress=False))
@@ -246,3 +249,24 @@ def test_a_path_in_the_way_is_refused(tmp_path, small):
     with pytest.raises(ps.StoreError):
         ps.PairedSymbols().fit(small, small.path, progress=False)
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "mine"
+
+
+def test_what_is_asked_for_ahead_is_read_later(tmp_path, monkeypatch):
+    asked, read = set(), set()
+
+    def watch(name, log):
+        plain = getattr(LocalStorage, name)
+
+        def run(self, key, *args, **options):
+            log.add(key)
+            return plain(self, key, *args, **options)
+
+        monkeypatch.setattr(LocalStorage, name, run)
+
+    watch("ask", asked)
+    watch("read", read)
+    monkeypatch.setattr(counts_module, "LONG_BLOCK", 64)
+    counts = make_store(random_counts(500, 120, 0.1, seed=9), tmp_path / "counts.zarr")
+    ps.PairedSymbols(factors=4).fit(counts, tmp_path / "model.zarr", sweeps=2, progress=False, threads=2)
+    assert asked
+    assert asked <= read

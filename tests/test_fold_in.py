@@ -149,7 +149,7 @@ def test_every_strategy_works_on_folded_in_users(small_model, folded, strategy):
 
 def test_answers_about_folded_in_users_agree_with_each_other(small_model, folded):
     table = small_model.recommend(folded, n=3)
-    one = folded[1000]
+    one = folded.take(1000)
     p = small_model.conditional(one)
     assert p.sum() == pytest.approx(1)
     first = table[table["user"] == 1000]
@@ -163,13 +163,21 @@ def test_answers_about_folded_in_users_agree_with_each_other(small_model, folded
 
 
 def test_some_of_the_folded_in_users_are_taken_by_label(small_model, folded):
-    some = folded[[1007, 1002]]
+    some = folded.take([1007, 1002])
     assert some.user_ids.tolist() == [1007, 1002]
     table = small_model.recommend(folded, n=4)
     wanted = pd.concat([table[table["user"] == user] for user in (1007, 1002)], ignore_index=True)
     pd.testing.assert_frame_equal(small_model.recommend(some, n=4), wanted, rtol=1e-5)
     with pytest.raises(ps.InputError, match="not among the folded-in users: 5, 6"):
-        folded[[5, 1002, 6]]
+        folded.take([5, 1002, 6])
+    with pytest.raises(ps.InputError, match="not among the folded-in users: 'anna'"):
+        folded.take("anna")
+
+
+def test_where_only_labels_of_the_store_will_do_folded_in_users_are_named(small_model, folded):
+    for ask in (lambda: small_model.explain(folded, 1), lambda: small_model.recommend([3, folded])):
+        with pytest.raises(ps.InputError, match="unknown user label: <20 folded-in users"):
+            ask()
 
 
 def test_folded_in_users_of_another_model_are_refused(tmp_path, small, folded):
@@ -226,6 +234,8 @@ def test_bad_frames_are_refused_in_words(small_model, frame, words):
 def test_other_things_than_frames_and_unused_counts_are_named(small_model):
     with pytest.raises(ps.InputError, match="pandas or arrow frame with columns 'user' and 'item', not a list"):
         small_model.fold_in([("a", 1)])
+    with pytest.raises(ps.InputError, match="must be different columns, not 'user', 'user'"):
+        small_model.fold_in(pd.DataFrame({"user": [1]}), item="user")
     with pytest.warns(UserWarning, match='"count" of the frame is not used'):
         small_model.fold_in(pd.DataFrame({"user": [1], "item": [2], "count": [3]}))
     with pytest.raises(ps.InputError, match="counts must be positive: row 0 of the frame has count -3"):

@@ -15,7 +15,6 @@ from conftest import fitted_arrays
 from test_cli import run
 
 import pairsym_dask as ps
-from pairsym_dask import tasks
 from pairsym_dask.verify import verify
 
 
@@ -59,6 +58,7 @@ def test_a_store_among_the_sources_gives_the_store_of_all_pairs(tmp_path, text, 
     whole = ps.ingest(pd.concat([old, new]), tmp_path / "whole.zarr", **names, count="count")
     assert both.digest == whole.digest
     assert ps.ingest(store, tmp_path / "copy.zarr").digest == store.digest
+    assert ps.ingest([store.path, new], tmp_path / "again.zarr", **names, count="count").digest == whole.digest
 
 
 def test_symbols_of_a_store_that_have_no_pairs_stay(tmp_path):
@@ -85,7 +85,7 @@ def test_the_new_counts_are_all_pairs_and_the_old_stores_stay(tmp_path, early):
     assert contents(ps.load(early.path)) == before == contents(early)
 
 
-def test_known_symbols_start_from_their_rows_and_new_ones_from_the_usual_start(tmp_path, early):
+def test_known_symbols_start_from_their_rows_and_new_ones_as_the_average(tmp_path, early):
     new = updated(early, tmp_path, sweeps=0)
     old_rows, rows = fitted_arrays(early), fitted_arrays(new)
     for side, name in (("users", "user"), ("items", "item")):
@@ -94,12 +94,15 @@ def test_known_symbols_start_from_their_rows_and_new_ones_from_the_usual_start(t
         assert 0 < (~known).sum() < known.sum()
         for array in ("mean", "precision", "bias", "bias_precision"):
             assert (rows[f"{side}/{array}"][known] == old_rows[f"{side}/{array}"]).all()
-        start = tasks.START_SCALE * tasks.starting_normals(0, side, 0, labels.size, 4)
-        assert (rows[f"{side}/mean"][~known] == start[~known].astype("float32")).all()
-        assert (rows[f"{side}/precision"][~known] == 1).all()
-        share = rows[f"{side}/background"]
+        old_share, share = old_rows[f"{side}/background"], rows[f"{side}/background"]
+        average = old_share @ old_rows[f"{side}/mean"], old_share @ old_rows[f"{side}/bias"]
+        assert rows[f"{side}/mean"][~known] == pytest.approx(np.tile(average[0], ((~known).sum(), 1)), rel=1e-5)
+        assert rows[f"{side}/bias"][~known] == pytest.approx(average[1], rel=1e-5)
         assert share.sum() == pytest.approx(1, rel=1e-12)
-        assert np.ptp(share[known] / old_rows[f"{side}/background"]) < 1e-12
+        assert np.ptp(share[known] / old_share) < 1e-12
+        assert share[~known] / (1 + new.counts.marginal(side)[~known]) == pytest.approx(
+            share[~known].sum() / (1 + new.counts.marginal(side)[~known]).sum(), rel=1e-9
+        )
     assert new._fitted.scalar("xi_star") == early._fitted.scalar("xi_star")
 
 
@@ -121,6 +124,10 @@ def test_an_update_reaches_the_bound_of_a_fit_from_scratch_sooner(tmp_path, real
     new = updated(model, tmp_path, frame[late], sweeps=6, count=None)
     scratch = ps.PairedSymbols(factors=8).fit(new.counts, tmp_path / "scratch.zarr", sweeps=12, progress=False)
     assert new.history["elbo"].iloc[-1] > scratch.history["elbo"].iloc[-1]
+    # Started from flat, wide posteriors, new users would lose all their censored pairs, and be ranked like noise.
+    share = fitted_arrays(new)["users/background"] / (1 + new.counts.marginal("users"))
+    known = new.counts.find("users", model.counts.user_ids)
+    assert 0.5 < np.median(np.delete(share, known)) / np.median(share[known]) < 2
 
 
 KILL = """
@@ -212,9 +219,13 @@ def test_other_new_pairs_do_not_go_on_with_an_earlier_update(tmp_path, early):
         updated(early, tmp_path, LATE.iloc[:-1])
 
 
-def test_settings_that_change_the_rows_are_refused(tmp_path, early):
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, early):
     with pytest.raises(ps.InputError, match="rows of factors=4, so factors cannot become 5"):
         updated(ps.load(early.path).set_params(factors=5), tmp_path)
+    with pytest.raises(ps.InputError, match="sweeps must be a whole number"):
+        updated(early, tmp_path, sweeps=-1)
+    with pytest.raises(ps.InputError, match="need a store each, not both"):
+        early.update(LATE, tmp_path / "one.zarr", tmp_path / "one.zarr", count="count", progress=False)
     with pytest.raises(ps.InputError, match="new pairs cannot come as a matrix"):
         updated(early, tmp_path, scipy.sparse.csr_array(np.eye(3)))
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ class FoldedIn:
         self.columns = counts.positions("items", model.counts.item_ids)
 
     def scores(self, users: object, popularity: float = 0.5) -> np.ndarray:
-        found = self.model.scores(self.folded[users], popularity)
+        found = self.model.scores(self.folded.take(users), popularity)
         scores = np.full((len(found), self.counts.shape[1]), -1.0)  # an item that the smaller fit does not know
         scores[:, self.columns] = found
         return scores

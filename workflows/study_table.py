@@ -1,0 +1,105 @@
+"""The table: every system on one set, several splits, with paired bootstrap intervals; optionally what tuning adds."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from study import Place, arguments, keep_numbers, say, systems
+
+import pairsym_dask as ps
+from pairsym_dask.evaluate import COMPARED, Comparison, Evaluation, _differences
+
+BINS = (1, 8, 64)  # c_i below 8, 8 to 63, from 64 on
+
+
+def by_bin(evaluation: Evaluation) -> dict[str, float]:
+    """R of users with few, some and many pairs."""
+    rows = evaluation.per_user
+    return {
+        f"R[{low},{high})": float(rows.loc[(rows["c"] >= low) & (rows["c"] < high), "R"].mean())
+        for low, high in pairwise([*BINS, np.inf])
+    }
+
+
+def one_split(options: Any, seed: int) -> dict[str, Evaluation]:
+    """Evaluations of all systems on a split."""
+    evaluations = {}
+    with Place(options.set, options, seed) as place:
+        ways = systems(place, options.factors, options.epochs, not options.without_implicit)
+        if options.tune:
+            found = ps.tune(place.train, random_state=seed + 100, candidates=options.candidates)
+            say(f"tuned: {found.best}, sweeps {found.sweeps}, popularity {found.popularity}")
+            options.tuned.append({**found.best, "sweeps": found.sweeps, "popularity": found.popularity})
+            tuned = place.fit(sweeps=found.sweeps, **found.best)
+            evaluations["paired symbols, tuned"] = ps.evaluate(tuned, place.held_out, found.popularity)
+        for name, fit in ways.items():
+            began = time.perf_counter()
+            evaluations[name] = ps.evaluate(fit(), place.held_out)
+            overall = evaluations[name].overall
+            say(
+                f"{options.set} split {seed} {name:22s} R {overall['R']:.4f}  NDCG@10 {overall['ndcg']:.4f}  "
+                f"log p {overall['log_likelihood']:.3f}  ({time.perf_counter() - began:.0f} s)"
+            )
+    return evaluations
+
+
+def main() -> None:
+    options = arguments(
+        __doc__,
+        set={"default": "ml-100k"},
+        splits={"type": int, "default": 3},
+        factors={"type": int, "default": 20},
+        epochs={"type": int, "default": 100, "help": "of BPR; half as many sweeps of RG"},
+        candidates={"type": int, "default": 12},
+        tune={"action": "store_true", "help": "tune this model too, on held-out pairs of the training store"},
+        **{"without-implicit": {"action": "store_true", "help": "leave the implicit package's models out"}},
+    )
+    options.tuned = []
+    splits = [one_split(options, options.seed + k) for k in range(options.splits)]
+    first = "paired symbols"
+    rows = []
+    # Users of all splits together: a user's pairs of several splits are resampled together.
+    joined = {
+        name: Evaluation(
+            pd.concat([one[name].per_user for one in splits], ignore_index=True),
+            10,
+            splits[0][name].users,
+            splits[0][name].whole,
+        )
+        for name in [first, *(name for name in splits[0] if name != first)]
+    }
+    differences = _differences(joined, options.seed)
+    for name, one in joined.items():
+        row: dict[str, Any] = {"system": name}
+        for measure in ("R", "hr", "ndcg", "mrr", "log_likelihood"):
+            row[measure] = float(one.overall[measure])
+            row[f"{measure}_se"] = float(one.overall[f"{measure}_se"])
+        for measure in COMPARED:
+            at = differences[(differences["model"] == name) & (differences["measure"] == measure)].iloc[0]
+            row[f"{measure}_difference"] = [float(at[part]) for part in ("difference", "low", "high")]
+        row |= by_bin(one)
+        row["ndcg_by_split"] = [float(split[name].overall["ndcg"]) for split in splits]
+        row["R_by_split"] = [float(split[name].overall["R"]) for split in splits]
+        rows.append(row)
+    keep_numbers(
+        f"table-{options.set}",
+        options,
+        {
+            "set": options.set,
+            "splits": options.splits,
+            "factors": options.factors,
+            "pairs_ranked": len(joined[first].per_user),
+            "tuned": options.tuned,
+            "rows": rows,
+            "R_by_bin": {name: one.frame[["bin", "low", "users", "R", "R_se"]] for name, one in joined.items()},
+        },
+    )
+    print(Comparison(joined, differences))
+
+
+if __name__ == "__main__":
+    main()
