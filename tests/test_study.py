@@ -66,5 +66,7 @@ def test_symmetric_counts_have_a_symmetric_solution_that_nothing_forces(tmp_path
     early = asymmetry(model.fit(counts, tmp_path / "model.zarr", sweeps=3, progress=False))
     late = asymmetry(model.fit(counts, tmp_path / "model.zarr", sweeps=40, progress=False))
     state = model.to_xarray()
-    assert np.abs(state.user_mean.to_numpy() @ state.item_mean.to_numpy().T).max() > 0.5  # a solution that says something
+    assert (
+        np.abs(state.user_mean.to_numpy() @ state.item_mean.to_numpy().T).max() > 0.5
+    )  # a solution that says something
     assert late < 0.01 < early

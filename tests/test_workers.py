@@ -70,4 +70,4 @@ def test_task_names_read_as_steps_of_the_algorithm(small, tmp_path):
     steps = {"start-users", "start-items", "update-users", "select-items", "observe-items", "weigh-items"}
     steps |= {"gather-items", "update-items", "select-users", "finish-users"}
     assert steps <= names
-    assert names - steps <= {"add-statistics", "add-selection"}
+    assert names - steps <= {"add-statistics", "add-selection", "take-selection", "pick-statistics"}
