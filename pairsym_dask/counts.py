@@ -22,7 +22,7 @@ import scipy.sparse
 from dask.utils import format_bytes
 
 from .arrays import STRING, ArraySpec, Manifest, Sealed, _canonical, seal, unseal, write_block, write_metadata
-from .display import card
+from .display import card, nearby
 from .spec import SIDES, DamagedStoreError, InputError, StoreError, other
 from .storage import Storage, digest, open_storage
 
@@ -390,7 +390,8 @@ class Counts:
 
     def __repr__(self) -> str:
         users, items = self.shape
-        return f"Counts({self.path!r}, {users:,} users x {items:,} items, {self.nnz:,} pairs, total {self.total:,.10g})"
+        what = f"{users:,} users x {items:,} items, {self.nnz:,} pairs, total {self.total:,.10g}"
+        return f"Counts({nearby(self.path)!r}, {what})"
 
     def _repr_html_(self) -> str:
         users, items = self.shape
@@ -398,7 +399,7 @@ class Counts:
         return card(
             "Counts",
             {
-                "store": self.path,
+                "store": nearby(self.path),
                 "shape": f"{users:,} users x {items:,} items",
                 "pairs": f"{self.nnz:,}, total count {self.total:,.10g}, density {self.nnz / (users * items):.3%}",
                 "blocks": ", ".join(

@@ -5,6 +5,7 @@ Nothing here sets a background or a text colour: pieces take those of the page o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -37,6 +38,16 @@ def card(title: str, rows: Mapping[str, str], bounds: Sequence[float] = ()) -> s
         f'<div style="display:inline-block;max-width:100%;overflow-x:auto;border:1px solid {_RULE};border-radius:6px;'
         f'padding:8px 12px"><div style="font-weight:600;padding-bottom:4px">{escape(title)}</div>{_facts(cells)}</div>'
     )
+
+
+def nearby(path: str) -> str:
+    """A path as one would type it here: relative when it is below the current folder.
+
+    >>> nearby("s3://bucket/plays.zarr")
+    's3://bucket/plays.zarr'
+    """
+    here = os.path.join(os.getcwd(), "")
+    return path.removeprefix(here)
 
 
 def bound_words(bounds: Sequence[float], first: int = 1) -> str:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from .batch import recommend_all
 from .counts import Counts, open_counts
-from .display import card
+from .display import card, nearby
 from .evaluate import Comparison, Evaluation, evaluate
 from .explain import Explanation, explain
 from .fit import absolute_path, fit
@@ -446,7 +446,7 @@ class PairedSymbols:
         return card(
             "PairedSymbols",
             {
-                "store": self.path,
+                "store": nearby(self.path),
                 "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self.factors} factors",
                 "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
                 "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from .drawing import fill_normals_at
 from .ranking import left_sides
-from .spec import InputError, _is_whole
+from .spec import POPULARITY, InputError, _is_whole
 
 STRATEGIES = ("mean", "thompson", "ucb")
 TASTES, WORLD = 32, 33  # streams of the generator: a user's own draws, and the items' as that user meets them
@@ -33,7 +33,7 @@ class Query:
     exclude_seen: bool = True
     candidates: np.ndarray | None = None  # item positions; all by default
     excluded: np.ndarray | None = None  # item positions
-    popularity: float = 0.5
+    popularity: float = POPULARITY
     strategy: str = "mean"
     random_state: int = 0
     interval: float = 0.9

@@ -8,13 +8,14 @@ from place import options, place, run
 
 import pairsym_dask as ps
 from pairsym_dask.baselines import Popularity
+from pairsym_dask.spec import POPULARITY
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("models", nargs="+", help="model stores; popularity is compared with them")
     parser.add_argument("held_out", help="the table of step 2")
-    parser.add_argument("--popularity", type=float, default=0.5, help="0 taste alone, 1 the paper's ranking")
+    parser.add_argument("--popularity", type=float, default=POPULARITY, help="0 taste alone, 1 the paper's ranking")
     parser.add_argument("-n", type=int, default=10, help="length of the lists for HR and NDCG")
     parser.add_argument("--memory", metavar="SIZE", help="budget of a process, such as 2GiB")
     a = parser.parse_args()

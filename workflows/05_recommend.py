@@ -6,6 +6,7 @@ python workflows/05_recommend.py model.zarr top.parquet -n 10
 from place import options, place, run
 
 import pairsym_dask as ps
+from pairsym_dask.spec import POPULARITY
 
 
 def main() -> None:
@@ -13,7 +14,7 @@ def main() -> None:
     parser.add_argument("model", help="the model store of step 3")
     parser.add_argument("output", help="the folder to write: user, item, rank, sigma, sd")
     parser.add_argument("-n", type=int, default=10, help="items a user")
-    parser.add_argument("--popularity", type=float, default=0.5, help="0 taste alone, 1 the paper's ranking")
+    parser.add_argument("--popularity", type=float, default=POPULARITY, help="0 taste alone, 1 the paper's ranking")
     parser.add_argument("--include-seen", action="store_true", help="also items that the user has already")
     a = parser.parse_args()
     model = ps.load(a.model)

@@ -20,7 +20,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         counts = ps.ingest(data_file(), f"{folder}/depends.zarr", user="package", item="dependency")
         train, held_out = ps.leave_one_out(counts, f"{folder}/train.zarr", random_state=0)
-        model = ps.PairedSymbols(factors=50, censored_ratio=10.0).fit(train, f"{folder}/model.zarr", progress=False)
+        model = ps.PairedSymbols(factors=50).fit(train, f"{folder}/model.zarr", progress=False)
         held = dict(zip(held_out["user"], held_out["item"], strict=True))[PACKAGE]
         top = model.recommend(PACKAGE, n=8)
         comparison = ps.compare({"this model": model, "popularity": Popularity().fit(train)}, held_out)
