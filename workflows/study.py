@@ -230,7 +230,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, pd.Series):
         return value.round(6).to_dict()
     if isinstance(value, np.ndarray):
-        return np.round(value, 6).tolist()
+        return [None if number != number else number for number in np.round(value, 6).tolist()]
     return value.item()
 
 
