@@ -251,13 +251,23 @@ class _Fit:
     def _select(self, steps: Steps, side: str, own: str, its: str) -> list[str]:
         """Nodes for the selection statistics of every block of a side; a key a block."""
         job = f"job-{steps.tag}"
+        cut = self.plan.cuts[side]
         roots = []
-        for block in range(self.plan.count(side)):
+        for tile_block in range(cut.blocks):
             keys = [
-                steps.add(f"select-{side}", f"{block}-{share}", tasks.select_block, job, side, own, its, block, share)
-                for share in range(1 if side == self.plan.long else len(self.plan.shares))
+                steps.add(
+                    f"select-{side}", f"{tile_block}-{group}", tasks.select_tile, job, side, own, its, tile_block, group
+                )
+                for group in range(cut.groups)
             ]
-            roots.append(self._tree(steps, job, "selection", block, keys))
+            whole = self._tree(steps, job, "selection", tile_block, keys)
+            if side == self.plan.long:  # a tile's rows are a block
+                roots.append(whole)
+                continue
+            roots += [
+                steps.add("take-selection", block, tasks.take_rows, job, side, whole, block)
+                for block in self.plan.tile_blocks(side, tile_block)
+            ]
         return roots
 
     def _update(
@@ -276,28 +286,46 @@ class _Fit:
         shared = f"job-{steps.tag}"
         old, others, ground = steps.share("own", own), steps.share("its", its), steps.share("background", base)
         star = 2 * lambda_of(xi_star)
+        stats = [] if side == self.plan.long else self._gather(steps, side, old, others, star, logits, log_z)
         roots = []
         for block in range(self.plan.count(side)):
-            weights = None if logits is None else steps.share(f"logits-{block}", logits[block])
-            rest = (weights, log_z, block)
+            rest = (None if logits is None else steps.share(f"logits-{block}", logits[block]), log_z, block)
             if side == self.plan.long:
                 root = steps.add(
                     f"update-{side}", block, tasks.update_block, shared, side, old, others, ground, star, *rest
                 )
             else:
-                keys = [
-                    steps.add(
-                        f"gather-{side}", f"{block}-{share}", tasks.gather_statistics, shared, side, old, others, star,
-                        *rest, share,
-                    )
-                    for share in range(len(self.plan.shares))
-                ]  # fmt: skip
-                stats = self._tree(steps, shared, "statistics", block, keys)
                 root = steps.add(
-                    f"update-{side}", block, tasks.solve_block, shared, side, old, stats, ground, star, *rest
+                    f"update-{side}", block, tasks.solve_block, shared, side, old, stats[block], ground, star, *rest
                 )
             roots.append(root)
         return self._sum_up(self._run(f"update {side}", steps, roots))
+
+    def _gather(
+        self, steps: Steps, side: str, own: str, its: str, star: float, logits: list[np.ndarray] | None, log_z: float
+    ) -> list[str]:
+        """Nodes for the statistics of every block of the short side; a key a block."""
+        job = f"job-{steps.tag}"
+        roots = []
+        for tile_block in range(self.plan.cuts[side].blocks):
+            blocks = self.plan.tile_blocks(side, tile_block)
+            for bundle in (blocks[k : k + self.room.bundle] for k in range(0, len(blocks), self.room.bundle)):
+                each = [None if logits is None else logits[block] for block in bundle]
+                weights = steps.share(f"all-logits-{bundle[0]}", each)
+                gathered = [
+                    steps.add(
+                        f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_statistics, job, side, own, its, star,
+                        weights, log_z, bundle, share,
+                    )
+                    for share in range(len(self.plan.shares))
+                ]  # fmt: skip
+                for k, block in enumerate(bundle):
+                    parts = [
+                        steps.add("pick-statistics", f"{block}-{share}", tasks.pick, job, key, k)
+                        for share, key in enumerate(gathered)
+                    ]
+                    roots.append(self._tree(steps, job, "statistics", block, parts))
+        return roots
 
     def _sum_up(self, updated: list[tasks.Updated]) -> tuple[list[tasks.Updated], Background, SideSums]:
         packed = np.sum([part.background for part in updated], axis=0)
@@ -309,7 +337,8 @@ class _Fit:
         """The selection pass over a finished state: entries, the bound and the users' next normaliser."""
         steps = self._steps(job)
         whole, background = steps.share("state", state), steps.share("background", items)
-        stats = self._select(steps, "users", whole, whole)
+        alone = self.plan.long == "users"
+        stats = [None] * self.plan.count("users") if alone else self._select(steps, "users", whole, whole)
         keys = [
             steps.add(
                 "finish-users", block, tasks.finish_block, f"job-{steps.tag}", whole, key, background, xi_star, block
@@ -413,8 +442,14 @@ class _Fit:
         parts = blocks[short] * len(self.plan.shares)
         if self.executor.client is not None:  # only wanted results are seen there
             return 2 * blocks["users"] + 4 * blocks["items"]
-        passes = 2 * blocks[long] + 2 * (2 * parts - blocks[short])  # each an update and a selection, trees included
-        return passes + blocks[short] + 2 * blocks["items"] + blocks["users"]
+        cut = self.plan.cuts[short]
+        tiles = [len(self.plan.tile_blocks(short, tile_block)) for tile_block in range(cut.blocks)]
+        gathers = len(self.plan.shares) * sum(-(-count // self.room.bundle) for count in tiles)
+        # With their trees and what takes single blocks out.
+        passes = 2 * blocks[long] + gathers + 2 * parts + (2 * cut.groups - 1) * cut.blocks + blocks[short]
+        if long == "users":
+            passes -= blocks[long]  # their selection is part of the finish
+        return passes + 2 * blocks["items"] + blocks["users"]
 
     def _commit(
         self,

@@ -73,6 +73,11 @@ class Plan:
         """Blocks of a side."""
         return sum(self._blocks_of_tile(side, b) for b in range(self.cuts[side].blocks))
 
+    def tile_blocks(self, side: str, tile_block: int) -> range:
+        """Blocks of rows that a tile block holds."""
+        first = tile_block * -(-self.cuts[side].block // self.blocks[side])
+        return range(first, first + self._blocks_of_tile(side, tile_block))
+
     def _blocks_of_tile(self, side: str, tile_block: int) -> int:
         first, stop = self.cuts[side].row_range(tile_block)
         return -(-(stop - first) // self.blocks[side])
@@ -142,17 +147,28 @@ class Plan:
         # A chunk of encoded pairs stands beside its decoded tile; float64 copies of a block appear in the messages.
         encoded = 2 * MIB
         long = self._tile_bytes(self.long) + encoded + n * (2 * values + self.table_row + 8 * 8 + 16 * self.factors)
-        stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
+        stats = self.statistics_bytes()
         # A task holds the tables of a run of blocks, and reads them one by one.
         table = min(self.cuts[short].span, self._run_blocks * n) * self.table_row + n * values
         partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
         return int(max(long, partial))
 
+    def statistics_bytes(self) -> int:
+        """Statistics of a block of the short side."""
+        return self.blocks[other(self.long)] * statistics_size(self.factors) * self.itemsize
+
+    def table_bytes(self) -> int:
+        """All tables of the long side."""
+        return self.cuts[self.long].rows * self.table_row
+
+    def short_tiles_bytes(self) -> int:
+        """All decoded tiles of the short side: most often read again, and dearest to decode, of what may be kept."""
+        cut = self.cuts[other(self.long)]
+        return self.pairs * (4 + self.count_bytes) + 8 * (cut.rows + cut.blocks) * cut.groups
+
     def waiting_bytes(self) -> int:
         """Partial statistics that wait in the reduction tree."""
-        short = other(self.long)
-        stats = self.blocks[short] * statistics_size(self.factors) * self.itemsize
-        return int(stats * (1 + np.ceil(np.log2(len(self.shares)))))
+        return int(self.statistics_bytes() * (1 + np.ceil(np.log2(len(self.shares)))))
 
     def shared_bytes(self) -> int:
         """What every process holds once: the short side's table, weights and selection sums of the items."""
@@ -166,10 +182,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Room:
-    """How a plan runs on a machine: tasks under way in a process, and bytes for decoded tiles and tables."""
+    """How a plan runs on a machine: tasks under way in a process, bytes for decoded tiles and tables, and for tables
+    as long as tiles of the short side may still come."""
 
     tasks: int
     cache: int
+    tables: int
+    bundle: int  # blocks of the short side that a task gathers for, so that tables are read once for all of them
     budget: int
 
 
@@ -201,8 +220,15 @@ def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
             f"give at least {_mib(plan.peak_bytes(1))}"
         )
     tasks = int(min(tasks, fit))
-    # A quarter of what is left stays free: the allocator does not give all back that large arrays leave behind.
-    return Room(tasks, int(0.75 * (budget - plan.peak_bytes(tasks))), budget)
+    left = budget - plan.peak_bytes(tasks)
+    bundle = 1
+    if plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
+        extra = plan.waiting_bytes() + tasks * plan.statistics_bytes()
+        bundle = int(min(1 + 0.1 * budget // extra, plan.count(other(plan.long))))
+        left = max(0, left - (bundle - 1) * extra)
+    # Some of what is left stays free: the allocator does not give all back that large arrays leave behind.
+    cache = int(0.85 * left)
+    return Room(tasks, cache, max(0, cache - plan.short_tiles_bytes()), bundle, budget)
 
 
 def _mib(number: int) -> str:

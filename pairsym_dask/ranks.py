@@ -254,7 +254,7 @@ def _room(source: Source, counts: Counts, memory: Any, tasks: int) -> Room:
             f"needs {-(-task // MIB)} MiB beside {-(-shared // MIB)} MiB for the items; "
             f"give at least {-(-(task + shared) // MIB)} MiB"
         )
-    return Room(int(min(tasks, fit)), 0, budget)
+    return Room(int(min(tasks, fit)), 0, 0, 1, budget)
 
 
 _lock = threading.Lock()

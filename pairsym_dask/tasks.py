@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +186,7 @@ def _table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
     if side != job.plan.long:
         return _block_table(job, side, sealed, block)
     key = _table_key(job, side, sealed.prefix, block)
-    return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.cache)
+    return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.tables)
 
 
 def _table_key(job: Job, side: str, folder: str, block: int) -> tuple[Any, ...]:
@@ -263,7 +263,7 @@ def _close_block(
     if side == job.plan.long:
         # This state's tables push out those of the state before, block by block.
         _shelf.drop(lambda kept: kept[0] == "table" and kept[-1] == block and kept[2] != job.folder)  # type: ignore[index]
-        _shelf.put(_table_key(job, side, job.folder, block), table, job.room.cache)
+        _shelf.put(_table_key(job, side, job.folder, block), table, job.room.tables)
     entries = [job.write(f"{side}/{name}", block, array) for name, array in zip(VALUES, values, strict=True)]
     entries.append(job.write(f"{side}/selection", block, selection))
     entries.append(job.write(f"{side}/background", block, background))
@@ -319,16 +319,16 @@ def _empty_values(job: Job, n: int) -> Values:
     return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(n, dtype), np.empty(n, dtype)
 
 
-def _visit(job: Job, side: str, its: Sealed, block: int, share: int, visit: Callable[..., None]) -> None:
-    """Call `visit(starts, stops, tile, parts, table)` for the groups of a share of a block's columns."""
-    tile_block, rows = job.plan.tile_rows(side, block)
-    if side == job.plan.long:
-        tile = _tile(job, side, tile_block, 0)
-        visit(tile.indptr[:-1][rows], tile.indptr[1:][rows], tile, WHOLE, _whole_table(job, other(side), its))
-        return
-    for group in job.plan.shares[share]:
+def _visit(
+    job: Job, side: str, its: Sealed, tile_block: int, rows: slice, groups: Iterable[int], visit: Callable[..., None]
+) -> None:
+    """Call `visit(starts, stops, tile, parts, table)` for some rows of a tile block and groups of columns."""
+    for group in groups:
         tile = _tile(job, side, tile_block, group)
         cursors, ends = tile.indptr[:-1][rows], tile.indptr[1:][rows]
+        if side == job.plan.long:
+            visit(cursors, ends, tile, WHOLE, _whole_table(job, other(side), its))
+            continue
         for run in job.plan.runs(side, group):
             first, _ = job.plan.row_range(other(side), run[0])
             _, limit = job.plan.row_range(other(side), run[-1])
@@ -343,24 +343,38 @@ def _visit(job: Job, side: str, its: Sealed, block: int, share: int, visit: Call
 
 @on_worker
 def gather_statistics(
-    job: Job, side: str, own: Sealed, its: Sealed, two_lambda_star: float, logits: np.ndarray | None,
-    log_z: float, block: int, share: int,
-) -> np.ndarray:  # fmt: skip
-    """Partial statistics of a block of the short side's rows over a share of the long side's blocks."""
+    job: Job, side: str, own: Sealed, its: Sealed, two_lambda_star: float, logits: list[np.ndarray | None],
+    log_z: float, blocks: range, share: int,
+) -> list[np.ndarray]:  # fmt: skip
+    """Partial statistics of blocks of the short side's rows, of one tile block, over a share of the columns."""
     factors = job.settings.factors
     width = padded_width(factors)
-    shown = job.censored * _weights(job, side, own, block, logits, log_z)
-    own_table = _table(job, side, own, block)
-    out = np.zeros((shown.size, statistics_size(factors)), job.settings.dtype)
+    shown = [
+        job.censored * _weights(job, side, own, block, logit, log_z)
+        for block, logit in zip(blocks, logits, strict=True)
+    ]
+    tables = [_table(job, side, own, block) for block in blocks]
+    out = [np.zeros((each.size, statistics_size(factors)), job.settings.dtype) for each in shown]
+    tile_block, first = job.plan.tile_rows(side, blocks[0])
+    _, last = job.plan.tile_rows(side, blocks[-1])
 
     def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, parts: np.ndarray, table: np.ndarray) -> None:
-        kernels.add_statistics(
-            starts, stops, tile.indices, tile.counts, parts, own_table, table, width, factors, shown,
-            two_lambda_star, out,
-        )  # fmt: skip
+        at = 0
+        for sums, weights, own_table in zip(out, shown, tables, strict=True):
+            rows = slice(at, at + weights.size)
+            at += weights.size
+            kernels.add_statistics(
+                starts[rows], stops[rows], tile.indices, tile.counts, parts, own_table, table, width, factors, weights,
+                two_lambda_star, sums,
+            )  # fmt: skip
 
-    _visit(job, side, its, block, share, visit)
+    _visit(job, side, its, tile_block, slice(first.start, last.stop), job.plan.shares[share], visit)
     return out
+
+
+def pick(job: Job, gathered: list[np.ndarray], k: int) -> np.ndarray:
+    """One block's statistics out of those gathered together."""
+    return gathered[k]
 
 
 def add_up(job: Job, one: np.ndarray, two: np.ndarray) -> np.ndarray:
@@ -388,11 +402,15 @@ def solve_block(
 
 
 @on_worker
-def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, share: int) -> np.ndarray:
-    """Selection statistics (rows, 4) of a block over a share of the columns."""
+def select_tile(job: Job, side: str, own: Sealed, its: Sealed, tile_block: int, group: int) -> np.ndarray:
+    """Selection statistics (rows, 4) of a tile block over a group of columns."""
+    tables = [_table(job, side, own, block) for block in job.plan.tile_blocks(side, tile_block)]
+    return _select(job, side, tables[0] if len(tables) == 1 else np.concatenate(tables), its, tile_block, group)
+
+
+def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block: int, group: int) -> np.ndarray:
     width = padded_width(job.settings.factors)
-    own_table = _table(job, side, own, block)
-    first, stop = job.plan.row_range(side, block)
+    first, stop = job.plan.cuts[side].row_range(tile_block)
     out = np.zeros((stop - first, 4))
 
     def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, parts: np.ndarray, table: np.ndarray) -> None:
@@ -400,14 +418,19 @@ def select_block(job: Job, side: str, own: Sealed, its: Sealed, block: int, shar
             starts, stops, tile.indices, tile.counts, parts, own_table, table, width, job.settings.factors, out
         )
 
-    _visit(job, side, its, block, share, visit)
+    _visit(job, side, its, tile_block, slice(None), [group], visit)
     return out
+
+
+def take_rows(job: Job, side: str, stats: np.ndarray, block: int) -> np.ndarray:
+    """The rows of a block out of its tile's."""
+    return stats[job.plan.tile_rows(side, block)[1]]
 
 
 def _logits(
     job: Job,
     side: str,
-    own: Sealed,
+    table: np.ndarray,
     stats: np.ndarray,
     its: Background,
     xi_star: float,
@@ -415,7 +438,7 @@ def _logits(
     block: int,
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser."""
-    message = messages(stats, _table(job, side, own, block), its, xi_star)
+    message = messages(stats, table, its, xi_star)
     selection = job.settings.alpha + _marginal(job, side, block) + job.censored * weights
     whole = dirichlet_total(job.plan.cuts[side].rows, job.counts.total, job.censored, job.settings.alpha)
     logits = expected_log(selection, whole)
@@ -431,7 +454,7 @@ def weigh_block(
 ) -> tuple[np.ndarray, tuple[float, float]]:
     """Log weights of a block for this sweep, and its part of the normaliser."""
     before = job.read(own, f"{side}/background", block)
-    _, logits, part = _logits(job, side, own, stats, its, xi_star, before, block)
+    _, logits, part = _logits(job, side, _table(job, side, own, block), stats, its, xi_star, before, block)
     return logits, part
 
 
@@ -444,10 +467,16 @@ def observed_sums(job: Job, side: str, own: Sealed, stats: np.ndarray, block: in
 
 @on_worker
 def finish_block(
-    job: Job, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, block: int
+    job: Job, own: Sealed, stats: np.ndarray | None, its: Background, xi_star: float, block: int
 ) -> tuple[Any, float, float, tuple[float, float]]:
-    """End of a sweep for a block of users: next log weights written; the pairs' and messages' part of the bound."""
+    """End of a sweep for a block of users: next log weights written; the pairs' and messages' part of the bound.
+
+    Without selection statistics, users are the long side, and the task finds them by itself: one look at its table.
+    """
     weights = job.read(own, "users/background", block)
-    message, logits, part = _logits(job, "users", own, stats, its, xi_star, weights, block)
+    table = _table(job, "users", own, block)
+    if stats is None:
+        stats = _select(job, "users", table, own, block, 0)
+    message, logits, part = _logits(job, "users", table, stats, its, xi_star, weights, block)
     entry = job.write("users/next", block, logits)
     return entry, float(np.sum(stats[:, 3])), float(weights @ message), part

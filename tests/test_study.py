@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import pairsym_dask as ps
@@ -56,6 +60,34 @@ def test_the_table_has_every_system_with_intervals(tmp_path, monkeypatch):
         assert np.mean(row["R_by_split"]) == pytest.approx(row["R"], abs=1e-6)
 
 
+def test_the_search_for_defaults_judges_every_exponent_of_every_candidate(tmp_path, monkeypatch):
+    options = ["--sets", "blocks", "--at", "1", "2", "--first", "2", *FEW]
+    rows = pd.DataFrame(run("defaults", options, tmp_path, monkeypatch)["rows"])
+    assert len(rows) == 2 * 2 * rows["popularity"].nunique()
+    assert rows["R"].between(0.5, 1).all()
+
+
+def test_evaluation_at_scale_is_measured_in_a_process_of_its_own(tmp_path):
+    options = ["--scale", "0.0003", "--sweeps", "1", "--results", str(tmp_path)]
+    subprocess.run([sys.executable, str(WORKFLOWS / "study_scale.py"), *options], check=True, capture_output=True)
+    found = json.loads((tmp_path / "study-scale.json").read_text())
+    assert 0 < found["evaluate"]["users"] <= found["set"]["users"]
+    assert 0 < found["evaluate"]["idle_interpreter_mib"] < found["evaluate"]["peak_mib"]
+
+
+def test_epinions_pairs_come_out_of_the_archive(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(WORKFLOWS))
+    head = "user\titems\trelevance\ncontinuous\tcontinuous\tcontinuous\nrow=1\tcol=1\tclass\n"
+    for name, rows in (("epinions_train.tab", "7\t1\t1\n"), ("epinions_test.tab", "3\t0\t1\n3\t2\t1\n")):
+        (tmp_path / name).write_text(head + rows)
+    with tarfile.open(tmp_path / "package.tar.gz", "w:gz") as archive:
+        for name in ("epinions_train.tab", "epinions_test.tab"):
+            archive.add(tmp_path / name, f"package/datasets/{name}")
+    importlib.import_module("fetch_epinions").main(tmp_path / "package.tar.gz", tmp_path / "epinions.parquet")
+    pairs = pd.read_parquet(tmp_path / "epinions.parquet")
+    assert pairs.to_numpy().tolist() == [[3, 0], [3, 2], [7, 1]]
+
+
 def test_symmetric_counts_have_a_symmetric_solution_that_nothing_forces(tmp_path, monkeypatch):
     """One label space, no biases, the paper's setting: energies m_i.m_j and m_j.m_i come together."""
     monkeypatch.syspath_prepend(str(WORKFLOWS))
@@ -66,5 +98,7 @@ def test_symmetric_counts_have_a_symmetric_solution_that_nothing_forces(tmp_path
     early = asymmetry(model.fit(counts, tmp_path / "model.zarr", sweeps=3, progress=False))
     late = asymmetry(model.fit(counts, tmp_path / "model.zarr", sweeps=40, progress=False))
     state = model.to_xarray()
-    assert np.abs(state.user_mean.to_numpy() @ state.item_mean.to_numpy().T).max() > 0.5  # a solution that says something
+    assert (
+        np.abs(state.user_mean.to_numpy() @ state.item_mean.to_numpy().T).max() > 0.5
+    )  # a solution that says something
     assert late < 0.01 < early

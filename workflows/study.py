@@ -9,6 +9,7 @@ generated, small and quick.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import shutil
@@ -137,13 +138,14 @@ def systems(place: Place, factors: int = 20, epochs: int = 100, implicit: bool =
     """How to fit every system of the table, by name; this model first."""
     train, seed = place.train, place.seed
     common = {"factors": factors, "random_state": seed}
+    graph = baselines.RandomGraph(sweeps=epochs // 2, **common)
     found: dict[str, Callable[[], Any]] = {
         "paired symbols": lambda: place.fit(factors=factors),
         "popularity": lambda: baselines.Popularity().fit(train),
         "BPR-uniform": lambda: baselines.BPR(epochs=epochs, **common).fit(train),
         "BPR-pop": lambda: baselines.BPR(negatives="popularity", epochs=epochs, **common).fit(train),
-        "RG-like": lambda: baselines.RandomGraph(sweeps=epochs // 2, **common).fit(train),
-        "RG-pop*like": lambda: baselines.RandomGraph(sweeps=epochs // 2, ranking="pop*like", **common).fit(train),
+        "RG-like": lambda: graph.fit(train),
+        "RG-pop*like": lambda: _ranked(graph, "pop*like"),  # the same fit
     }
     if train.shape[0] * train.shape[1] <= 3_000_000:
         found["softmax MAP"] = lambda: baselines.SoftmaxMAP(iterations=3 * epochs, **common).fit(train)
@@ -159,6 +161,13 @@ def systems(place: Place, factors: int = 20, epochs: int = 100, implicit: bool =
             implicit.bpr.BayesianPersonalizedRanking(iterations=epochs, num_threads=1, **common), train
         )
     return found
+
+
+def _ranked(graph: baselines.RandomGraph, ranking: str) -> baselines.RandomGraph:
+    """A fitted random graph with another ranking."""
+    other = copy.copy(graph)
+    other.ranking = ranking
+    return other
 
 
 def new_figure(columns: int = 1, width: float = 5.2, height: float = 4.0) -> tuple[Any, Any]:
@@ -221,7 +230,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, pd.Series):
         return value.round(6).to_dict()
     if isinstance(value, np.ndarray):
-        return np.round(value, 6).tolist()
+        return [None if number != number else number for number in np.round(value, 6).tolist()]
     return value.item()
 
 

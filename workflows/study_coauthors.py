@@ -16,6 +16,7 @@ def main() -> None:
         set={"default": "nips"},
         author={"default": "Smola_A", "help": "whose co-authors"},
         factors={"type": int, "default": 5},
+        unseen={"nargs": "*", "default": ["Obermayer_K"], "help": "whose ranks are written, ours and the softmax's"},
         iterations={"type": int, "default": 1000, "help": "of the softmax's search, at most"},
     )
     with Place(options.set, options) as place:
@@ -30,7 +31,7 @@ def main() -> None:
         theirs = softmax.conditional(author)
         row = counts.to_scipy().tocsr()[counts.positions("users", [author])[0]]
         known = set(counts.item_ids[row.indices])
-    figure, axes = new_figure(1, width=9.5, height=6.2)
+    figure, axes = new_figure(1, width=10.5, height=5.4)
     ax = axes[0]
     order = theirs.sort_values(ascending=False).index
     rank = np.arange(1, len(order) + 1)
@@ -38,8 +39,8 @@ def main() -> None:
         rank, ours[order], ".", markersize=3, color="0.55", label=f"this model, K = {options.factors}", rasterized=True
     )
     ax.plot(rank, theirs[order], "-", color="black", linewidth=1.4, label="softmax MAP")
-    mark_names(ax, theirs, order, known, "right", "black")
-    mark_names(ax, ours, order, known, "left", "0.35")
+    mark_names(ax, theirs, order, known, 0, "softmax MAP (filled)", "black")
+    mark_names(ax, ours, order, known, 1, "this model (rings)", "0.2")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(0.75, len(order) * 1.3)
@@ -59,27 +60,28 @@ def main() -> None:
             "least": {"ours": ours.min(), "softmax": theirs.min()},
             "median": {"ours": ours.median(), "softmax": theirs.median()},
             "top": {name: [[str(who), float(p)] for who, p in part.items()] for name, part in top.items()},
+            "rank_of_unseen": {
+                who: [int((p > p[who]).sum()) + 1 for p in (ours, theirs)]
+                for who in options.unseen
+                if who in ours.index
+            },
             "softmax_converged": softmax.converged,
             "decades_between_least": float(np.log10(ours.min() / theirs.min())),
         },
     )
 
 
-def mark_names(ax, p, order, known, side, grey):
-    """Names of the most probable, spread over a column so that they do not overlap."""
+def mark_names(ax, p, order, known, column, title, grey):
+    """Names of the most probable in a column beside the axes, their points marked."""
     first = p.sort_values(ascending=False).head(NAMED)
     at = {who: k + 1 for k, who in enumerate(order)}
-    place = 0.985 if side == "right" else 0.60
-    ax.text(place - 0.002, 0.985, "softmax MAP" if side == "right" else "this model", transform=ax.transAxes,
-            ha="right", va="top", fontsize=7.5, color=grey, style="italic")  # fmt: skip
+    left = 1.015 + 0.2 * column
+    ax.text(left, 1.0, title, transform=ax.transAxes, va="top", fontsize=8.5, style="italic")
     for k, (who, value) in enumerate(first.items()):
-        y = 0.955 - 0.0235 * k
-        ax.text(
-            place, y, f"{who}  {value:.3f}", transform=ax.transAxes, ha="right", va="center", fontsize=6.5, color=grey,
-            fontweight="bold" if who in known else "normal",
-        )  # fmt: skip
-        ax.plot([at[who]], [value], "s" if side == "right" else "o", markersize=3.5, color=grey,
-                markerfacecolor="none" if side == "left" else grey)  # fmt: skip
+        weight = "bold" if who in known else "normal"
+        text = f"{who}  {value:.3f}"
+        ax.text(left, 0.955 - 0.037 * k, text, transform=ax.transAxes, va="center", fontsize=7.5, fontweight=weight)
+        ax.plot(at[who], value, "so"[column], markersize=4, color=grey, markerfacecolor=(grey, "none")[column])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from study import Place, arguments, keep_figure, keep_numbers, new_figure
 
 
 def main() -> None:
-    options = arguments(__doc__, set={"default": "gowalla"}, factors={"type": int, "default": 20})
+    options = arguments(__doc__, set={"default": "debian"}, factors={"type": int, "default": 20})
     figure, axes = new_figure(2)
     numbers = {}
     with Place(options.set, options) as place:
@@ -21,11 +21,11 @@ def main() -> None:
             least = t[t > 0].min() if (t > 0).any() else 1e-300
             floor = max(least, 1e-2 / c.sum() * 1e-4)
             some = np.random.default_rng(0).permutation(c.size)[:4000]  # enough dots to see, few enough for the SVG
-            for values, mark, grey, words in (
-                (psi, "^", "0.6", r"$E[\psi_j]$"), (np.maximum(t, floor), "o", "0.0", r"$E[z_{d'j}]$")
+            for values, mark, grey, size, words in (
+                (psi, "^", "0.65", 4.5, r"$E[\psi_j]$"), (np.maximum(t, floor), "o", "0.0", 1.8, r"$E[z_{d'j}]$")
             ):  # fmt: skip
                 ax.plot(
-                    np.maximum(c[some], 0.5), values[some], mark, markersize=2, color=grey, alpha=0.6, label=words,
+                    np.maximum(c[some], 0.5), values[some], mark, markersize=size, color=grey, label=words,
                     markeredgewidth=0, rasterized=True,
                 )  # fmt: skip
             edge = np.array([0.8, c.max()])
@@ -46,7 +46,7 @@ def main() -> None:
     for ax in axes:
         ax.set_ylim(low, None)
     axes[0].set_ylabel("probability")
-    axes[0].legend(markerscale=4)
+    axes[0].legend(markerscale=1.5)
     keep_figure(figure, "pruning", options)
     keep_numbers("pruning", options, numbers)
 

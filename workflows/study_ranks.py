@@ -1,10 +1,19 @@
-"""Average rank by c_i, the user's pairs, for every system (the paper's first evaluation figure)."""
+"""Average rank by c_i, the user's pairs, for every system (the paper's first evaluation figure).
+
+Draws what study_table.py has written for a set; a set without a table is computed first, on one split.
+"""
 
 from __future__ import annotations
 
-from study import Place, arguments, keep_figure, keep_numbers, new_figure, rank_lines, say, systems
+import argparse
+import json
+from pathlib import Path
 
-import pairsym_dask as ps
+import pandas as pd
+from study import arguments, keep_figure, keep_numbers, new_figure, rank_lines
+from study_table import make_table
+
+LEFT_OUT = ("ALS", "implicit", "paired symbols, tuned")  # the picture has the paper's systems
 
 
 def main() -> None:
@@ -17,16 +26,19 @@ def main() -> None:
     figure, axes = new_figure(len(options.sets))
     numbers = {}
     for ax, name in zip(axes, options.sets, strict=True):
-        frames = {}
-        with Place(name, options) as place:
-            for system, fit in systems(place, options.factors, options.epochs, implicit=False).items():
-                frames[system] = ps.evaluate(fit(), place.held_out).frame
-                say(f"{name} {system}")
-            title = f"{name}: {len(place.held_out):,} held-out pairs, K = {options.factors}"
-        rank_lines(ax, frames, title)
-        numbers[name] = {
-            system: frame[["bin", "low", "users", "R", "R_se", "ndcg"]] for system, frame in frames.items()
+        path = Path(options.results) / f"study-table-{name}.json"
+        if not path.exists():
+            own = {"set": name, "splits": 1, "tune": False, "without_implicit": True}
+            make_table(argparse.Namespace(**vars(options), **own))
+        table = json.loads(path.read_text())
+        frames = {
+            system: pd.DataFrame(columns)
+            for system, columns in table["R_by_bin"].items()
+            if not system.startswith(LEFT_OUT)
         }
+        splits = f"{table['splits']} split{'s' if table['splits'] > 1 else ''}"
+        rank_lines(ax, frames, f"{name}: {table['pairs_ranked']:,} held-out pairs of {splits}, K = {table['factors']}")
+        numbers[name] = frames
     axes[0].legend()
     keep_figure(figure, "ranks", options)
     keep_numbers("ranks", options, {"sets": numbers})

@@ -8,10 +8,11 @@ from study import Place, arguments, keep_figure, keep_numbers, new_figure
 RATIOS = (0.5, 1.0, 2.0)
 MOST = 40
 CELLS = 40  # of sigma, from 0 to 1
+FEWEST = 20  # users; a density of fewer is left out
 
 
 def main() -> None:
-    options = arguments(__doc__, set={"default": "gowalla"}, factors={"type": int, "default": 20})
+    options = arguments(__doc__, set={"default": "debian"}, factors={"type": int, "default": 20})
     figure, axes = new_figure(len(RATIOS), width=4.2, height=3.8)
     numbers = {}
     with Place(options.set, options) as place:
@@ -24,10 +25,10 @@ def main() -> None:
             edges = np.linspace(0, 1, CELLS + 1)
             table = np.full((MOST, CELLS), np.nan)
             for k in range(1, MOST + 1):
-                if (c == k).any():
+                if (c == k).sum() >= FEWEST:
                     table[k - 1] = np.histogram(sigma[c == k], edges, density=True)[0]
             shown = ax.pcolormesh(edges, np.arange(0.5, MOST + 1), table, cmap="Greys", vmin=0, vmax=8, rasterized=True)
-            means = np.array([sigma[c == k].mean() if (c == k).any() else np.nan for k in range(1, MOST + 1)])
+            means = np.array([sigma[c == k].mean() if (c == k).sum() >= FEWEST else np.nan for k in range(1, MOST + 1)])
             ax.plot(means, np.arange(1, MOST + 1), color="black", linestyle="--", linewidth=1.5, label="mean")
             ax.axvline(1 / (1 + r), color="0.4", linestyle=":", label="1 / (1 + r)")
             ax.set_title(f"{options.set}, r = {r:g}")

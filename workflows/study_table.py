@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -25,54 +24,42 @@ def by_bin(evaluation: Evaluation) -> dict[str, float]:
     }
 
 
-def one_split(options: Any, seed: int) -> dict[str, Evaluation]:
-    """Evaluations of all systems on a split."""
-    evaluations = {}
+def one_split(options: Any, seed: int) -> tuple[dict[str, Evaluation], dict[str, Any] | None]:
+    """Evaluations of all systems on a split, and the settings that tuning found."""
+    evaluations, found = {}, None
     with Place(options.set, options, seed) as place:
-        ways = systems(place, options.factors, options.epochs, not options.without_implicit)
-        if options.tune:
-            found = ps.tune(place.train, random_state=seed + 100, candidates=options.candidates)
-            say(f"tuned: {found.best}, sweeps {found.sweeps}, popularity {found.popularity}")
-            options.tuned.append({**found.best, "sweeps": found.sweeps, "popularity": found.popularity})
-            tuned = place.fit(sweeps=found.sweeps, **found.best)
-            evaluations["paired symbols, tuned"] = ps.evaluate(tuned, place.held_out, found.popularity)
-        for name, fit in ways.items():
-            began = time.perf_counter()
-            evaluations[name] = ps.evaluate(fit(), place.held_out)
+
+        def judge(name: str, model: Any, **ranking: float) -> None:
+            evaluations[name] = ps.evaluate(model, place.held_out, **ranking)
             overall = evaluations[name].overall
             say(
                 f"{options.set} split {seed} {name:22s} R {overall['R']:.4f}  NDCG@10 {overall['ndcg']:.4f}  "
-                f"log p {overall['log_likelihood']:.3f}  ({time.perf_counter() - began:.0f} s)"
+                f"log p {overall['log_likelihood']:.3f}"
             )
-    return evaluations
+
+        for name, fit in systems(place, options.factors, options.epochs, not options.without_implicit).items():
+            judge(name, fit())
+        if options.tune:
+            tuned = ps.tune(place.train, random_state=seed + 100, candidates=options.candidates)
+            found = {**tuned.best, "sweeps": tuned.sweeps, "popularity": tuned.popularity}
+            say(f"tuned: {found}")
+            judge("paired symbols, tuned", place.fit(tuned.sweeps, **tuned.best), popularity=tuned.popularity)
+    return evaluations, found
 
 
-def main() -> None:
-    options = arguments(
-        __doc__,
-        set={"default": "ml-100k"},
-        splits={"type": int, "default": 3},
-        factors={"type": int, "default": 20},
-        epochs={"type": int, "default": 100, "help": "of BPR; half as many sweeps of RG"},
-        candidates={"type": int, "default": 12},
-        tune={"action": "store_true", "help": "tune this model too, on held-out pairs of the training store"},
-        **{"without-implicit": {"action": "store_true", "help": "leave the implicit package's models out"}},
-    )
-    options.tuned = []
-    splits = [one_split(options, options.seed + k) for k in range(options.splits)]
-    first = "paired symbols"
-    rows = []
+def make_table(options: Any) -> Comparison:
+    """All systems on all splits of a set; the numbers are written."""
+    made = [one_split(options, options.seed + k) for k in range(options.splits)]
+    splits = [evaluations for evaluations, _ in made]
     # Users of all splits together: a user's pairs of several splits are resampled together.
     joined = {
         name: Evaluation(
-            pd.concat([one[name].per_user for one in splits], ignore_index=True),
-            10,
-            splits[0][name].users,
-            splits[0][name].whole,
+            pd.concat([one[name].per_user for one in splits], ignore_index=True), 10, first.users, first.whole
         )
-        for name in [first, *(name for name in splits[0] if name != first)]
+        for name, first in splits[0].items()
     }
     differences = _differences(joined, options.seed)
+    rows = []
     for name, one in joined.items():
         row: dict[str, Any] = {"system": name}
         for measure in ("R", "hr", "ndcg", "mrr", "log_likelihood"):
@@ -92,13 +79,27 @@ def main() -> None:
             "set": options.set,
             "splits": options.splits,
             "factors": options.factors,
-            "pairs_ranked": len(joined[first].per_user),
-            "tuned": options.tuned,
+            "pairs_ranked": len(joined["paired symbols"].per_user),
+            "tuned": [found for _, found in made if found],
             "rows": rows,
             "R_by_bin": {name: one.frame[["bin", "low", "users", "R", "R_se"]] for name, one in joined.items()},
         },
     )
-    print(Comparison(joined, differences))
+    return Comparison(joined, differences)
+
+
+def main() -> None:
+    options = arguments(
+        __doc__,
+        set={"default": "ml-100k"},
+        splits={"type": int, "default": 3},
+        factors={"type": int, "default": 20},
+        epochs={"type": int, "default": 100, "help": "of BPR; half as many sweeps of RG"},
+        candidates={"type": int, "default": 12},
+        tune={"action": "store_true", "help": "tune this model too, on held-out pairs of the training store"},
+        **{"without-implicit": {"action": "store_true", "help": "leave the implicit package's models out"}},
+    )
+    print(make_table(options))
 
 
 if __name__ == "__main__":
