@@ -15,6 +15,7 @@ from test_model import dense_state
 
 import pairsym_dask as ps
 from pairsym_dask import predict, ranking
+from pairsym_dask.spec import POPULARITY
 from pairsym_dask.strategies import Query, normals_at
 
 SEEDS = 2000
@@ -67,7 +68,7 @@ def test_interval_is_the_central_one_of_the_energy_through_sigma(small_model):
 
 
 def test_ucb_ranks_by_the_upper_end(small_model):
-    popularity = popularity_of(small_model) ** 0.5
+    popularity = popularity_of(small_model) ** POPULARITY
     high = small_model.probability(7, list(range(90)), interval=0.95)["high"].to_numpy()
     order = np.argsort(-high * popularity, kind="stable")
     table = small_model.recommend(7, n=90, exclude_seen=False, strategy="ucb", interval=0.95)
@@ -80,7 +81,7 @@ def test_thompson_puts_items_first_as_often_as_direct_draws_from_q(vague):
     sides, rng = sides_of(vague), np.random.default_rng(11)
     (m, s, b, w), (n, z, c, y) = sides["users"], sides["items"]
     firsts = np.zeros(items)
-    weight = popularity_of(vague) ** 0.5
+    weight = popularity_of(vague) ** POPULARITY
     for _ in range(draws // 1000):
         u = m[user] + s[user] * rng.standard_normal((1000, 1, m.shape[1]))
         v = n + z * rng.standard_normal((1000, *n.shape))
@@ -162,7 +163,7 @@ def test_nobody_and_nothing_give_empty_tables(small_model):
     ):
         assert len(table) == 0
         assert table.columns.tolist() == columns
-    assert small_model.recommend(1, exclude=[]).equals(small_model.recommend(1, popularity=np.float32(0.5)))
+    assert small_model.recommend(1, exclude=[]).equals(small_model.recommend(1, popularity=np.float32(POPULARITY)))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_the_models_measure_is_the_correlation_of_energies_drawn_from_q(vague, s
 def test_users_for_an_item_are_the_best_without_it(small_model):
     item, selection = 12, fitted_arrays(small_model)["users/selection"]
     sigma = small_model.scores(list(range(700)), popularity=0)[:, item].astype(float)
-    scores, seen = sigma * selection**0.5, small_model.counts.to_scipy()[:, [item]].toarray()[:, 0] > 0
+    scores, seen = sigma * selection**POPULARITY, small_model.counts.to_scipy()[:, [item]].toarray()[:, 0] > 0
     table = small_model.recommend_users(item, n=9)
     assert table.columns.tolist() == ["user", "rank", "probability", "sigma", "sd", "low", "high"]
     assert table["user"].tolist() == [i for i in np.argsort(-scores, kind="stable") if not seen[i]][:9]
