@@ -35,7 +35,7 @@ def run(name, options, folder, monkeypatch):
     places = ["--output", str(folder / "figures"), "--results", str(folder / "results")]
     monkeypatch.setattr("sys.argv", [f"study_{name}.py", *options, *places])
     importlib.import_module(f"study_{name}").main()
-    (found,) = (folder / "results").iterdir()
+    (found,) = (folder / "results").glob(f"study-{name}*.json")
     return json.loads(found.read_text())
 
 
