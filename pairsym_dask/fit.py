@@ -286,11 +286,11 @@ class _Fit:
         shared = f"job-{steps.tag}"
         old, others, ground = steps.share("own", own), steps.share("its", its), steps.share("background", base)
         star = 2 * lambda_of(xi_star)
-        stats = [] if side == self.plan.long else self._gather(steps, side, old, others, star, logits, log_z)
+        stats = [] if self.plan.whole(side) else self._gather(steps, side, old, others, star, logits, log_z)
         roots = []
         for block in range(self.plan.count(side)):
             rest = (None if logits is None else steps.share(f"logits-{block}", logits[block]), log_z, block)
-            if side == self.plan.long:
+            if self.plan.whole(side):
                 root = steps.add(
                     f"update-{side}", block, tasks.update_block, shared, side, old, others, ground, star, *rest
                 )
@@ -444,9 +444,11 @@ class _Fit:
             return 2 * blocks["users"] + 4 * blocks["items"]
         cut = self.plan.cuts[short]
         tiles = [len(self.plan.tile_blocks(short, tile_block)) for tile_block in range(cut.blocks)]
-        gathers = len(self.plan.shares) * sum(-(-count // self.room.bundle) for count in tiles)
+        gathers = len(self.plan.shares) * sum(-(-count // self.room.bundle) for count in tiles) + 2 * parts
+        if self.plan.whole(short):
+            gathers = blocks[short]
         # With their trees and what takes single blocks out.
-        passes = 2 * blocks[long] + gathers + 2 * parts + (2 * cut.groups - 1) * cut.blocks + blocks[short]
+        passes = 2 * blocks[long] + gathers + (2 * cut.groups - 1) * cut.blocks + blocks[short]
         if long == "users":
             passes -= blocks[long]  # their selection is part of the finish
         return passes + 2 * blocks["items"] + blocks["users"]

@@ -56,13 +56,15 @@ class Plan:
 
     @cached_property
     def blocks(self) -> dict[str, int]:
-        """Rows a block of the posterior arrays: a tile's rows, on the short side few enough for its statistics.
+        """Rows a block of the posterior arrays: a tile's rows, on the short side few enough for gathered statistics.
 
         Where the short side has several tiles their rows are a power of two, so no block straddles tiles.
         """
         short = other(self.long)
         fits = max(64, STATISTICS // (statistics_size(self.factors) * self.itemsize))
         step = self.cuts[short].block
+        if self.whole(short):  # no statistics leave a task
+            return {self.long: self.cuts[self.long].block, short: step}
         if self.cuts[short].blocks == 1:
             step = -(-step // -(-step // fits))
         while step > fits:
@@ -119,9 +121,13 @@ class Plan:
         step = self._run_blocks
         return [blocks[k : k + step] for k in range(0, len(blocks), step)]
 
+    def whole(self, side: str) -> bool:
+        """Whether a task meets all pairs of its rows at once, and can solve them in cache."""
+        return side == self.long or (self.cuts[side].groups == 1 and self.cuts[self.long].blocks <= self._run_blocks)
+
     @property
     def _run_blocks(self) -> int:
-        return max(1, TABLES // (self.blocks[self.long] * self.table_row))
+        return max(1, TABLES // (self.cuts[self.long].block * self.table_row))
 
     # Memory, in bytes.
 

@@ -175,16 +175,14 @@ def _whole_table(job: Job, side: str, sealed: Sealed) -> np.ndarray:
         table = empty_table(job.plan.cuts[side].rows, stride // 2, job.settings.dtype)
         for block in range(job.plan.count(side)):
             first, stop = job.plan.row_range(side, block)
-            table[first * stride : stop * stride] = _block_table(job, side, sealed, block)
+            table[first * stride : stop * stride] = _table(job, side, sealed, block)
         return table
 
     return _tables.get(key, make, 2**62)
 
 
 def _table(job: Job, side: str, sealed: Sealed, block: int) -> np.ndarray:
-    """Table of one block, of the long side kept if there is room; tables of earlier states are dropped."""
-    if side != job.plan.long:
-        return _block_table(job, side, sealed, block)
+    """Table of one block, kept if there is room; tables of earlier states are dropped."""
     key = _table_key(job, side, sealed.prefix, block)
     return _shelf.get(key, lambda: _block_table(job, side, sealed, block), job.room.tables)
 
@@ -260,10 +258,10 @@ def _close_block(
     sums = side_sums(moments, selection, background, marginal, job.censored, settings.tau(side), settings)
     if not (np.isfinite(packed).all() and np.isfinite(sums.gauss) and np.isfinite(sums.weighted)):
         _complain(job, side, block, *values, background)
-    if side == job.plan.long:
-        # This state's tables push out those of the state before, block by block.
-        _shelf.drop(lambda kept: kept[0] == "table" and kept[-1] == block and kept[2] != job.folder)  # type: ignore[index]
-        _shelf.put(_table_key(job, side, job.folder, block), table, job.room.tables)
+    # This state's tables push out those of the state before, block by block.
+    key = _table_key(job, side, job.folder, block)
+    _shelf.drop(lambda kept: kept[0] == "table" and kept[-2:] == key[-2:] and kept != key)  # type: ignore[index]
+    _shelf.put(key, table, job.room.tables)
     entries = [job.write(f"{side}/{name}", block, array) for name, array in zip(VALUES, values, strict=True)]
     entries.append(job.write(f"{side}/selection", block, selection))
     entries.append(job.write(f"{side}/background", block, background))
@@ -296,20 +294,22 @@ def update_block(
     job: Job, side: str, own: Sealed, its: Sealed, base: Background, two_lambda_star: float,
     logits: np.ndarray | None, log_z: float, block: int,
 ) -> Updated:  # fmt: skip
-    """Update whole rows of the long side: accumulate and solve in cache."""
+    """Update rows whose pairs are all at hand: accumulate and solve in cache."""
     settings = job.settings
     before = job.read(own, f"{side}/background", block)
     weights = _weights(job, side, own, block, logits, log_z)
     own_table = _table(job, side, own, block)
-    table = _whole_table(job, other(side), its)
-    tile = _tile(job, side, block, 0)
     values = _empty_values(job, before.size)
-    kernels.update_rows(
-        tile.indptr[:-1], tile.indptr[1:], tile.indices, tile.counts, WHOLE, own_table, table,
-        row_offsets(padded_width(settings.factors)), settings.factors, job.censored * weights,
-        two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
-        *values,
-    )  # fmt: skip
+
+    def visit(starts: np.ndarray, stops: np.ndarray, tile: Tile, parts: np.ndarray, table: np.ndarray) -> None:
+        kernels.update_rows(
+            starts, stops, tile.indices, tile.counts, parts, own_table, table,
+            row_offsets(padded_width(settings.factors)), settings.factors, job.censored * weights,
+            two_lambda_star, base.packed.astype(settings.dtype), settings.tau(side), settings.tau_b, settings.biases,
+            *values,
+        )  # fmt: skip
+
+    _visit(job, side, its, *job.plan.tile_rows(side, block), [0], visit)  # once: it is all there
     return _close_block(job, side, block, values, before, weights)
 
 
