@@ -79,6 +79,9 @@ def plot(results: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     axes.loglog(pairs, seconds, "o-", color="black", label=f"measured, slope {data['slope']:.2f}")
     axes.loglog(pairs, seconds[-1] * pairs / pairs[-1], ":", color="0.5", label="proportional to the pairs")
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if 0.4 * seconds[0] < tick < 2 * seconds[-1]]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks([], minor=True)
     axes.set_xlabel("distinct pairs")
     axes.set_ylabel("seconds a sweep")
     axes.set_title(f"One sweep at K = {free[0]['factors']} on {data['machine']['cores']} cores")
