@@ -234,7 +234,9 @@ def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
         left = max(0, left - (bundle - 1) * extra)
     # Some of what is left stays free: the allocator does not give all back that large arrays leave behind.
     cache = int(0.85 * left)
-    return Room(tasks, cache, max(0, cache - plan.short_tiles_bytes()), bundle, budget)
+    # Where the short side has several tile blocks, tables are read for each of them: they are the dearer ones.
+    ahead = plan.short_tiles_bytes() if plan.cuts[other(plan.long)].blocks == 1 else 0
+    return Room(tasks, cache, max(0, cache - ahead), bundle, budget)
 
 
 def _mib(number: int) -> str:
