@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from . import __version__
-from .spec import POPULARITY
+from .settings import POPULARITY
 
 Settings = dict[str, Any]
 
@@ -40,7 +40,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
-        from .spec import PairsymError
+        from .errors import PairsymError
 
         if isinstance(error, (PairsymError, OSError)):
             _stop(" ".join(str(error).split()), 2)
@@ -70,7 +70,7 @@ class _Place:
         self.address = address
 
     def __enter__(self) -> Any:
-        from .execute import connect
+        from .run.execute import connect
 
         self.client = connect(self.address) if self.address else None
         return self.client
@@ -89,7 +89,7 @@ class _Place:
 @_where
 def ingest(paths: tuple[str, ...], store: str, scheduler: str | None, **options: Any) -> None:
     """Turn files of pairs (Parquet, CSV, TSV, also .gz) into a counts store."""
-    from .ingest import ingest as run
+    from .pairs.ingest import ingest as run
 
     with _Place(scheduler) as client:
         click.echo(run(list(paths), store, client=client, progress=True, **options))
@@ -231,7 +231,7 @@ def similar(model: str, label: str, users: bool, output: str | None, **options: 
 
 def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:
     """Words of a command line as the store's labels: whole numbers where the store's labels are."""
-    from .spec import InputError
+    from .errors import InputError
 
     if counts.record["labels"][side] != "int64":
         return list(texts)
@@ -268,7 +268,7 @@ def split(
     counts: str, train: str, held_out: str, fraction: float | None, scheduler: str | None, **options: Any
 ) -> None:
     """Hold pairs out: a training store, and a table of held-out pairs (.parquet or .csv)."""
-    from .splits import leave_one_out, split_by_fraction
+    from .pairs.splits import leave_one_out, split_by_fraction
 
     _check_output(held_out)
     with _Place(scheduler) as client:
@@ -288,7 +288,7 @@ def split(
 @_where
 def evaluate(model: str, held_out: str, scheduler: str | None, **options: Any) -> None:
     """Rank held-out pairs: the paper's R by activity of the user, HR, NDCG, MRR, log-likelihood."""
-    from .evaluate import evaluate as run
+    from .evaluation.evaluate import evaluate as run
     from .model import load
 
     opened = load(model)
@@ -305,7 +305,7 @@ def evaluate(model: str, held_out: str, scheduler: str | None, **options: Any) -
 def compare(models: tuple[str, ...], held_out: str, scheduler: str | None, **options: Any) -> None:
     """Evaluate models, and popularity, on the same held-out pairs, with intervals of the differences."""
     from .baselines import Popularity
-    from .evaluate import compare as run
+    from .evaluation.evaluate import compare as run
     from .model import load
 
     opened = {path: load(path) for path in models}
@@ -319,7 +319,7 @@ def _read_pairs(model: Any, path: str) -> Any:
     """A table of held-out pairs, its labels as the model's."""
     import pandas as pd
 
-    from .spec import InputError
+    from .errors import InputError
 
     if not path.endswith((".parquet", ".csv")):
         raise click.UsageError(f"held-out pairs come as .parquet or .csv, not {path!r}")
@@ -341,7 +341,7 @@ def _read_pairs(model: Any, path: str) -> Any:
 @_where
 def tune(counts: str, scheduler: str | None, **options: Any) -> None:
     """Look for settings by held-out pairs of a training store."""
-    from .tune import tune as run
+    from .evaluation.tune import tune as run
 
     with _Place(scheduler) as client:
         click.echo(run(counts, client=client, progress=True, **options))
@@ -355,7 +355,7 @@ def tune(counts: str, scheduler: str | None, **options: Any) -> None:
 def report(model: str, output: str, held_out: str | None, counts: str | None) -> None:
     """Write one HTML page about a fitted model, or one being fitted: data, bound, tastes, uncertainty."""
     from .baselines import Popularity
-    from .evaluate import compare as run
+    from .evaluation.evaluate import compare as run
     from .model import load
 
     opened, evaluation = load(model, counts), None
@@ -370,7 +370,7 @@ def report(model: str, output: str, held_out: str | None, counts: str | None) ->
 @click.argument("store")
 def info(store: str) -> None:
     """Say what a counts store or a model store holds."""
-    from .info import describe
+    from .report.info import describe
 
     click.echo("\n".join(describe(store)))
 
@@ -379,7 +379,7 @@ def info(store: str) -> None:
 @click.argument("store")
 def verify(store: str) -> None:
     """Read everything in a store against its digests; exit code 3 when something is not sound."""
-    from .verify import verify as run
+    from .store.verify import verify as run
 
     report = run(store)
     click.echo(report)
@@ -400,7 +400,7 @@ def verify(store: str) -> None:
 @_where
 def simulate(store: str, scheduler: str | None, **options: Any) -> None:
     """Draw pairs from the model's own generative process into a counts store."""
-    from .simulate import simulate as run
+    from .pairs.simulate import simulate as run
 
     with _Place(scheduler) as client:
         click.echo(run(store, client=client, progress=True, **options))

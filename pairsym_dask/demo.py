@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from .evaluate import compare
-from .ingest import ingest
+from .errors import StoreError
+from .evaluation.evaluate import compare
 from .model import PairedSymbols
-from .spec import StoreError
-from .splits import leave_one_out
+from .pairs.ingest import ingest
+from .pairs.splits import leave_one_out
 
 FILE = "debian-depends.parquet"
 PACKAGES = ("supertux", "r-cran-ggplot2", "audacity", "texlive-latex-extra", "openssh-server", "librust-tokio-dev")

@@ -13,21 +13,22 @@ import pandas as pd
 from dask.utils import format_bytes
 from tqdm import tqdm
 
-from .batch import recommend_all
-from .counts import Counts, open_counts
-from .display import card, nearby
-from .evaluate import Comparison, Evaluation, evaluate
-from .explain import Explanation, explain
-from .fit import absolute_path, fit
-from .folding import Folded, fold_in
-from .neighbours import export_factors, similar, users_for
-from .posterior import Commit, ModelStore
-from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
-from .progress import duration
-from .sources import Columns
-from .spec import POPULARITY, SIDES, InputError, Settings, StoreError
-from .strategies import Query, check_interval, check_n, check_popularity
-from .update import update
+from .answers.batch import recommend_all
+from .answers.explain import Explanation, explain
+from .answers.fold_in import Folded, fold_in
+from .answers.neighbours import export_factors, similar, users_for
+from .answers.predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
+from .answers.query import Query, check_interval, check_n, check_popularity
+from .answers.update import update
+from .display.cards import card, nearby
+from .errors import InputError, StoreError
+from .evaluation.evaluate import Comparison, Evaluation, evaluate
+from .pairs.sources import Columns
+from .run.progress import duration
+from .settings import POPULARITY, SIDES, Settings
+from .store.counts import Counts, open_counts
+from .store.model_store import Commit, ModelStore
+from .sweep.fit import absolute_path, fit
 
 
 class PairedSymbols:
@@ -426,7 +427,7 @@ class PairedSymbols:
         `evaluation` is what `evaluate` or `compare` gave, for a section of its own. The page needs no network; the
         posterior is read a block at a time, and a few thousand symbols are drawn.
         """
-        from .report import write_report
+        from .report.report import write_report
 
         write_report(self, path, evaluation)
 

@@ -8,7 +8,7 @@ from place import options, place, run
 
 import pairsym_dask as ps
 from pairsym_dask.baselines import Popularity
-from pairsym_dask.spec import POPULARITY
+from pairsym_dask.settings import POPULARITY
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ python workflows/05_recommend.py model.zarr top.parquet -n 10
 from place import options, place, run
 
 import pairsym_dask as ps
-from pairsym_dask.spec import POPULARITY
+from pairsym_dask.settings import POPULARITY
 
 
 def main() -> None:

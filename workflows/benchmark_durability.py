@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pairsym_dask as ps
-from pairsym_dask import arrays, storage
+from pairsym_dask.store import arrays, storage
 
 OFF = "off"
 

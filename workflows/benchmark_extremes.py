@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 import pairsym_dask as ps
-from pairsym_dask.info import describe_plan
-from pairsym_dask.plan import Plan
-from pairsym_dask.spec import Settings
+from pairsym_dask.report.info import describe_plan
+from pairsym_dask.settings import Settings
+from pairsym_dask.sweep.plan import Plan
 
 
 def one_heavy_user(folder: Path, items: int, users: int, pairs: int) -> ps.Counts:

@@ -14,8 +14,8 @@ import benchmarking
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pairsym_dask import kernels
-from pairsym_dask.packing import WHOLE, empty_table, padded_width, row_offsets, statistics_size
+from pairsym_dask.kernels import rows as kernels
+from pairsym_dask.kernels.layout import WHOLE, empty_table, padded_width, row_offsets, statistics_size
 
 
 def make_table(rng: np.random.Generator, n: int, factors: int, dtype: str) -> np.ndarray:

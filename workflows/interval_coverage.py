@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 import pairsym_dask as ps
-from pairsym_dask.simulate import ITEM_BIAS, TASTE, USER_BIAS, read_truth
+from pairsym_dask.pairs.simulate import ITEM_BIAS, TASTE, USER_BIAS, read_truth
 
 
 def main() -> None:

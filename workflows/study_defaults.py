@@ -10,8 +10,8 @@ from typing import Any
 from study import Place, arguments, keep_numbers, say
 
 import pairsym_dask as ps
-from pairsym_dask.evaluate import summarise
-from pairsym_dask.ranks import Committed, Pairs, rank
+from pairsym_dask.evaluation.evaluate import summarise
+from pairsym_dask.evaluation.ranks import Committed, Pairs, rank
 
 EXPONENTS = (0.0, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0)
 CONSTANT, BAYES = {"selection": "constant"}, {"selection": "bayes"}

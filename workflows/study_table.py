@@ -10,7 +10,7 @@ import pandas as pd
 from study import Place, arguments, keep_numbers, say, systems
 
 import pairsym_dask as ps
-from pairsym_dask.evaluate import COMPARED, Comparison, Evaluation, _differences
+from pairsym_dask.evaluation.evaluate import COMPARED, Comparison, Evaluation, _differences
 
 BINS = (1, 8, 64)  # c_i below 8, 8 to 63, from 64 on
 

@@ -15,10 +15,11 @@ import pandas as pd
 import scipy.sparse
 from tqdm import tqdm
 
-from ..accelerate import compiled
-from ..counts import Counts, open_counts
-from ..predict import SCORES
-from ..spec import InputError, _is_whole
+from ..answers.predict import SCORES
+from ..errors import InputError
+from ..kernels.accelerate import compiled
+from ..settings import _is_whole
+from ..store.counts import Counts, open_counts
 
 
 class Baseline:

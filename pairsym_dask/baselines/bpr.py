@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..accelerate import compiled
-from ..counts import Counts
+from ..kernels.accelerate import compiled
+from ..store.counts import Counts
 from .base import Baseline, check_choice, check_number, check_whole, draw_item, is_seen, steps
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from ..counts import Counts
+from ..store.counts import Counts
 from .base import Density
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ..accelerate import compiled
-from ..counts import Counts
-from ..predict import Symbols, energy, sigma_of
+from ..answers.predict import Symbols, energy, sigma_of
+from ..kernels.accelerate import compiled
+from ..store.counts import Counts
 from .base import Density, check_choice, check_number, check_whole, draw_item, is_seen, steps
 
 START_SCALE = 0.1

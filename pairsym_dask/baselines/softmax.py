@@ -12,8 +12,8 @@ import scipy.optimize
 import scipy.sparse
 from tqdm import tqdm
 
-from ..counts import Counts
-from ..spec import InputError
+from ..errors import InputError
+from ..store.counts import Counts
 from .base import Density, check_number, check_whole
 
 CELLS = 50_000_000  # users x items, at most

@@ -1,0 +1,80 @@
+"""Recommendations for every user, a block at a time, straight to Parquet files."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import StoreError
+from ..run.execute import run_tasks
+from ..store.counts import Counts
+from ..store.model_store import Commit
+from ..store.storage import Storage, open_storage
+from .predict import predictor_of, sigma_of
+from .query import Query
+
+MARK = "unfinished"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted of every block of users."""
+
+    commit: Commit
+    counts: Counts
+    storage: Storage
+    query: Query
+
+
+def recommend_block(order: Order, block: int) -> int:
+    """Task: the best items of one block of users as one Parquet file; its rows."""
+    predictor = predictor_of(order.commit, order.counts)
+    first, stop = order.counts.cuts["users"].row_range(block)
+    users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
+    table = predictor.table(users, order.query)
+    mean, variance = table.pop("mean").to_numpy(), table.pop("variance").to_numpy()
+    table["sigma"] = sigma_of(mean, variance).astype(np.float64)
+    table["sd"] = np.sqrt(variance.astype(np.float64))
+    arrow = pa.Table.from_pandas(predictor.labelled(table, users), preserve_index=False)
+    sink = pa.BufferOutputStream()
+    pq.write_table(arrow, sink, compression="zstd")
+    order.storage.write(f"part-{block:05d}.parquet", sink.getvalue())
+    return arrow.num_rows
+
+
+def recommend_all(
+    commit: Commit,
+    counts: Counts,
+    path: str | os.PathLike[str],
+    query: Query,
+    *,
+    client: Any = None,
+    threads: int | None = None,
+    on_done: Callable[[int], None] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> int:
+    """Write a folder of Parquet files, one a block of users; an unfinished one is begun again. The number of rows."""
+    storage = open_storage(path, storage_options)
+    if storage.exists(MARK):
+        for key in storage.keys():
+            storage.remove(key)
+    elif os.path.exists(storage.url) or storage.keys():
+        raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
+    storage.write(MARK, b"Recommendations are being written here, or their writer was interrupted.\n")
+    order = Order(commit, counts, storage, query)
+    blocks = range(counts.cuts["users"].blocks)
+    run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these
+    rows = run_tasks(
+        [(f"recommend-users-{run}-{block}", recommend_block, (order, block)) for block in blocks],
+        client=client, threads=threads, on_done=on_done,
+    )  # fmt: skip
+    storage.sync()
+    storage.remove(MARK)
+    return sum(rows)

@@ -1,0 +1,106 @@
+"""Why an energy is what it is: biases, the pull of each seen item, and the pull of the censored pairs.
+
+A user's traits solve P u_i = h_i, and h_i is a sum over the pairs seen and one term of all pairs censored, so that
+u_i.v_j = v_j^T P^-1 h_i falls into one part a seen item and one for the censored pairs. P and h_i are taken at the
+committed state. The committed u_i was solved against the items before their last update: the difference, which goes
+to nothing as sweeps go on, is a part of its own, so that the parts add up to the energy whatever the sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..store.model_store import read_rows
+from ..sweep.background import lambda_of
+from .predict import Predictor, Symbols, energy_of_pairs, sigma_of
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """An energy in parts, and what it comes to.
+
+    `frame` has a row a part: part, item and count of the pair seen (where it is one), energy; its energies add up to
+    `energy`, the posterior mean of u_i.v_j + b_i + b_j. `sigma` is p(shown | i, j), averaged over the posterior with
+    standard deviation `sd` of the energy; `popularity` is E[psi_j]; p(j | i) is proportional to their product.
+    """
+
+    user: Any
+    item: Any
+    frame: pd.DataFrame
+    energy: float
+    sd: float
+    sigma: float
+    popularity: float
+
+    def __repr__(self) -> str:
+        shown = self.frame.assign(
+            item=["" if item is None else str(item) for item in self.frame["item"]],
+            count=["" if np.isnan(count) else f"{count:g}" for count in self.frame["count"]],
+            energy=[f"{energy:+.3f}" for energy in self.frame["energy"]],
+        )
+        return (
+            f"why item {self.item!r} for user {self.user!r}\n{shown.to_string(index=False)}\n"
+            f"energy {self.energy:+.3f} with sd {self.sd:.3f}: shown with probability {self.sigma:.4g}, "
+            f"where selected; selected with popularity {self.popularity:.4g}"
+        )
+
+
+def explain(predictor: Predictor, user: int, item: int, n: int) -> Explanation:
+    """The parts of the energy of one pair (positions), the n seen items that pull most by name."""
+    commit, counts, settings = predictor.commit, predictor.counts, predictor.commit.settings
+    items, me = predictor.items, predictor.users(np.array([user]))
+    background = commit.sealed.read_array(commit.arrays["items/background"])  # t_j
+    block, row = divmod(user, counts.cuts["users"].block)
+    tile = counts.rows("users", block)
+    mine = slice(*tile.indptr[row : row + 2])
+    seen, count = tile.indices[mine].astype(np.int64), tile.counts[mine].astype(np.float64)
+
+    # The user's update (design of one pass): W_ij, P and h_i, in float64.
+    censored = (
+        settings.censored_ratio * counts.total * float(read_rows(commit, "users/background", np.array([user]))[0])
+    )
+    star = 2 * lambda_of(commit.scalar("xi_star")) * censored
+    chosen, bias = _double(items.take(seen)), float(me.bias[0])
+    mean, variance = energy_of_pairs(_double(me.take(np.zeros(seen.size, np.int64))), chosen)
+    xi = np.sqrt(mean**2 + variance)
+    two_lambda = 2 * np.array([lambda_of(x) for x in xi])
+    weight = two_lambda * (count + censored * background[seen]) - star * background[seen]
+    m = items.mean.astype(np.float64)
+    daggers = background @ m, (background * items.bias) @ m  # sum t m and sum t b m
+    precision = star * ((m * background[:, None]).T @ m) + (chosen.mean * weight[:, None]).T @ chosen.mean
+    precision += np.diag(star * (background @ items.variance) + weight @ chosen.variance + settings.tau_u)
+    # u_i.v_j = h_i.(P^-1 v_j)
+    direction = np.linalg.solve(precision, m[item])
+    pull = (count / 2 - weight * (chosen.bias + bias)) * (chosen.mean @ direction)
+    unseen = -(censored / 2 * daggers[0] + star * (daggers[1] + bias * daggers[0])) @ direction
+    taste = float(me.mean[0].astype(np.float64) @ m[item])
+
+    most = np.lexsort((seen, -np.abs(pull)))
+    named, rest = most[:n], most[n:]
+    labels = counts.item_ids[seen[named]]
+    lines: list[tuple[str, Any, float, float]] = [
+        ("user bias", None, np.nan, bias),
+        ("item bias", None, np.nan, float(items.bias[item])),
+        *(("seen item", label, count[k], pull[k]) for label, k in zip(labels.tolist(), named, strict=True)),
+    ]
+    if rest.size:
+        lines.append((f"{rest.size} other seen items", None, count[rest].sum(), pull[rest].sum()))
+    lines.append(("censored pairs", None, np.nan, unseen))
+    lines.append(("not settled yet", None, np.nan, taste - pull.sum() - unseen))
+    mean, variance = energy_of_pairs(_double(me), _double(items.take(np.array([item]))))
+    frame = pd.DataFrame(lines, columns=["part", "item", "count", "energy"])
+    frame["item"] = pd.Series([line[1] for line in lines], dtype=object)
+    who, what = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
+    return Explanation(
+        who, what, frame, float(mean[0]), float(np.sqrt(variance[0])),
+        float(sigma_of(mean, variance)[0]), float(predictor.popularity[item]),
+    )  # fmt: skip
+
+
+def _double(symbols: Symbols) -> Symbols:
+    fields = symbols.mean, symbols.variance, symbols.bias, symbols.bias_variance
+    return Symbols(*(array.astype(np.float64) for array in fields))

@@ -1,0 +1,326 @@
+"""Fold-in: the posterior of users who were not in the fit, with the items of a committed sweep held fixed.
+
+An update of a user needs nothing of the other users but the normaliser of s, which the commit keeps; so new users
+are rows of an update of their own, by the kernels of a sweep, repeated until they settle.
+
+How often a user is selected and censored, s_i, feeds on itself: through E[log pi_i], and through the bias that fewer
+censored pairs leave. Updated again and again beside items that cannot answer, some users end with no censored pairs at
+all and others with far too many (on gowalla the rank R of held-out items falls from 0.971 to 0.925). So s_i begins
+with the share that the user's counts give, as under constant messages, takes the messages once, and all else settles.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import InputError, NumericError
+from ..kernels import rows as kernels
+from ..kernels.keys import LOW, SHIFT, add_up, row_lengths, sum_rows
+from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
+from ..pairs.checks import TEXT
+from ..pairs.sources import Columns, frame_parts, store_kinds
+from ..run.execute import Executor, Steps
+from ..store.counts import Counts, Tile
+from ..store.model_store import Commit
+from ..sweep.background import Background, lambda_of
+from ..sweep.elbo import dirichlet_total, expected_log, messages, share
+from ..sweep.fit import decode_background
+from ..sweep.tasks import VALUES, Values
+from .predict import Audience, Symbols
+
+BLOCK_USERS, BLOCK_PAIRS = 1024, 2**16  # of a task, about
+SETTLED = {"float32": 1e-3, "float64": 1e-10}  # a user's means move by no more than this part of their posterior sd
+LIMIT = 1000  # updates of a user
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Folded:
+    """Users from outside the store, a row each, with their posterior and the pairs that it comes from.
+
+    `recommend`, `probability`, `conditional` and `scores` of the model that made it take it in place of user labels.
+    """
+
+    model: str  # digest of the commit whose items were held fixed
+    audience: Audience
+    background: np.ndarray  # s_i, on the scale of the store's users
+    counts: np.ndarray  # of the pairs, in the order of `audience.seen`
+
+    @property
+    def user_ids(self) -> np.ndarray:
+        """Labels, in the order in which the frame names them first."""
+        return self.audience.labels
+
+    @property
+    def users(self) -> Symbols:
+        """Mean and variance of traits and biases."""
+        return self.audience.users
+
+    def __len__(self) -> int:
+        return len(self.audience)
+
+    def take(self, labels: Any) -> Folded:
+        """Some of the users, by label or list of labels."""
+        wanted = np.atleast_1d(np.asarray(labels, object))
+        rows = pd.Index(self.user_ids).get_indexer(pd.Index(wanted))
+        if (rows < 0).any():
+            raise InputError(f"not among the folded-in users: {_some(wanted[rows < 0])}")
+        whole = self.audience
+        lengths = np.diff(whole.indptr)[rows]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        pairs = np.repeat(whole.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        some = Audience(whole.users.take(rows), indptr, whole.seen[pairs], whole.labels[rows], whole.numbers[rows])
+        return Folded(self.model, some, self.background[rows], self.counts[pairs])
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} folded-in users with {self.counts.size:,} pairs>"
+
+
+def fold_in(
+    commit: Commit,
+    counts: Counts,
+    frame: Any,
+    columns: Columns,
+    *,
+    client: Any = None,
+    threads: int | None = None,
+) -> Folded:
+    """Posterior of the users of a frame, blocks of users as dask tasks."""
+    labels, pairs = read_pairs(frame, counts, columns)
+    blocks = list(_blocks(pairs.indptr))
+    steps = Steps(uuid.uuid4().hex[:12])
+    model = steps.share("model", Source(commit, counts))
+    keys = [steps.add("fold-in-users", k, fold_block, model, _cut(pairs, *block)) for k, block in enumerate(blocks)]
+    results = Executor(client, threads).run(steps.graph, keys)
+    values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
+    background = np.concatenate([result[1] for result in results])
+    _check_finite(labels, values)
+    restless = np.concatenate([first + result[2] for (first, _), result in zip(blocks, results, strict=True)])
+    if restless.size:
+        warnings.warn(
+            f"{restless.size} of {labels.size} users have not settled after {LIMIT} updates, "
+            f"for instance {_some(labels[restless])}; their posterior is near, not exact",
+            UserWarning,
+            stacklevel=3,
+        )
+    symbols = Symbols(values[0], 1 / values[1], values[2], 1 / values[3])
+    numbers = counts.shape[0] + np.arange(labels.size)
+    audience = Audience(symbols, pairs.indptr, pairs.indices, labels, numbers)
+    return Folded(str(commit.record["digest"]), audience, background, pairs.counts)
+
+
+def _check_finite(labels: np.ndarray, values: list[np.ndarray]) -> None:
+    sound = np.isfinite(values[0]).all(1) & (values[1] > 0).all(1) & np.isfinite(values[2]) & (values[3] > 0)
+    if not sound.all():
+        raise NumericError(
+            f"the posterior of the folded-in user {labels[int(np.argmin(sound))]!r} is not finite; "
+            'a model with dtype="float64" or larger taus may help'
+        )
+
+
+# Pairs --------------------------------------------------------------------------------------------------------------
+
+
+def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray, Tile]:
+    """Labels of the users of a frame, and their pairs with items that the store knows, added up."""
+    if not isinstance(frame, (pd.DataFrame, pa.Table, pa.RecordBatch)):
+        raise InputError(
+            f"fold_in takes a pandas or arrow frame with columns {' and '.join(map(repr, columns.names))}, "
+            f"not a {type(frame).__name__}"
+        )
+    parts, there = frame_parts(frame, "the frame", columns, max(1, len(frame)))
+    if columns.count is None and "count" in there and "count" not in columns.names:
+        warnings.warn(
+            'the column "count" of the frame is not used: each row is one pair; give count="count" to use it',
+            UserWarning,
+            stacklevel=4,
+        )
+    batches = [batch for part in parts for batch in part.batches(part.rows, (TEXT, TEXT))]
+    if not batches:
+        raise InputError("no pairs in the frame: there is nobody to fold in")
+    (batch,) = batches
+    _, kind = store_kinds(counts)
+    if batch.kinds[1] != kind:
+        raise InputError(
+            f"labels of another type: column {columns.item!r} of the frame holds {batch.kinds[1]}, "
+            f"the items of {counts.path} are {kind}"
+        )
+    users, items = batch.users.dictionary_encode(), batch.items.dictionary_encode()
+    labels, named = (_numpy(side.dictionary) for side in (users, items))
+    user, item = (side.indices.to_numpy().astype(np.int64) for side in (users, items))
+    position = counts.find("items", named)
+    known = position[item] >= 0
+    strangers = np.setdiff1d(np.arange(labels.size), user[known])
+    if strangers.size:
+        raise InputError(
+            f"{_some(labels[strangers], 'user')} cannot be folded in without a single known item; "
+            f"the store knows {counts.shape[1]} items, for instance {counts.item_ids[0]!r}"
+        )
+    if not known.all():
+        warnings.warn(
+            f"{int((~known).sum())} of {known.size} pairs are left out, because the store does not know "
+            f"{_some(named[position < 0], 'item')}",
+            UserWarning,
+            stacklevel=4,
+        )
+    keys = user[known].astype(np.uint64) << SHIFT
+    keys |= position[item[known]].astype(np.uint64)
+    numbers = None if batch.counts is None else batch.counts[known]
+    if numbers is not None:
+        numbers = numbers.astype(np.int64 if numbers.dtype.kind == "u" else np.float64)
+    keys, sums = add_up(keys, numbers)
+    if sums.dtype.kind == "i":
+        sums = sums.astype(np.min_scalar_type(int(sums.max())))
+    indptr = np.concatenate([[0], np.cumsum(row_lengths(keys, labels.size), dtype=np.int64)])
+    return labels, Tile(indptr, (keys & LOW).astype(np.uint32), sums)
+
+
+def _numpy(labels: pa.Array) -> np.ndarray:
+    return np.asarray(labels.to_numpy(zero_copy_only=False))
+
+
+def _some(labels: np.ndarray, name: str = "") -> str:
+    """A few labels by name, and how many more there are."""
+    text = ", ".join(repr(label) for label in labels[:5].tolist())
+    more = f" and {labels.size - 5} more" if labels.size > 5 else ""
+    return f"{name}{'s' if labels.size > 1 else ''} {text}{more}" if name else f"{text}{more}"
+
+
+def _blocks(indptr: np.ndarray) -> Any:
+    """Ranges of rows, each of not too many users or pairs."""
+    first, n = 0, indptr.size - 1
+    while first < n:
+        stop = int(np.searchsorted(indptr, indptr[first] + BLOCK_PAIRS, side="right")) - 1
+        stop = min(max(stop, first + 1), first + BLOCK_USERS, n)
+        yield first, stop
+        first = stop
+
+
+def _cut(pairs: Tile, first: int, stop: int) -> Tile:
+    start, end = pairs.indptr[first], pairs.indptr[stop]
+    return Tile(pairs.indptr[first : stop + 1] - start, pairs.indices[start:end], pairs.counts[start:end])
+
+
+# Updates ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a task finds the items; small enough to travel."""
+
+    commit: Commit
+    counts: Counts
+
+
+def fold_block(source: Source, pairs: Tile) -> tuple[Values, np.ndarray, np.ndarray]:
+    """Task: posterior and s of some users, and the rows that have not settled."""
+    fixed = _fixed_of(source)
+    settings = fixed.commit.settings
+    marginal = sum_rows(pairs.indptr, pairs.counts)
+    weights = share(marginal, fixed.users, fixed.total, settings.alpha)
+    values = fixed.start(marginal.size)
+    fixed.settle(pairs, values, weights)
+    weights = fixed.weigh(pairs, values, weights, marginal)
+    return values, weights, fixed.settle(pairs, values, weights)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What updates of new users take from a committed sweep."""
+
+    commit: Commit
+    total: float  # D
+    users: int  # I
+    table: np.ndarray  # of all items
+    items: Background
+
+    @staticmethod
+    def read(source: Source) -> Fixed:
+        commit, counts = source.commit, source.counts
+        values = [commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in VALUES]
+        background = commit.sealed.read_array(commit.arrays["items/background"])
+        width = padded_width(commit.settings.factors)
+        table = empty_table(background.size, width, commit.settings.dtype)
+        kernels.fill_table(*values, background, width, table)
+        return Fixed(commit, counts.total, counts.shape[0], table, decode_background(commit, "items"))
+
+    @property
+    def censored(self) -> float:
+        """D' = r D."""
+        return self.commit.settings.censored_ratio * self.total
+
+    def start(self, rows: int) -> Values:
+        """The store's average user, over and over."""
+        values = self._empty(rows)
+        for array, value in zip(values, decode_background(self.commit, "users").average, strict=True):
+            array[:] = value
+        return values
+
+    def _empty(self, rows: int) -> Values:
+        shape, dtype = (rows, self.commit.settings.factors), self.commit.settings.dtype
+        return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(rows, dtype), np.empty(rows, dtype)
+
+    def _table(self, values: Any, weights: np.ndarray) -> np.ndarray:
+        width = padded_width(self.commit.settings.factors)
+        own = empty_table(weights.size, width, self.commit.settings.dtype)
+        kernels.fill_table(*values, weights, width, own)
+        return own
+
+    def settle(self, pairs: Tile, values: Values, weights: np.ndarray) -> np.ndarray:
+        """Update xi_ij, b_i and u_i, in place, until they stay, s_i held; rows that do not within the limit."""
+        settings, xi_star = self.commit.settings, self.commit.scalar("xi_star")
+        offsets = row_offsets(padded_width(settings.factors))
+        base = self.items.packed.astype(settings.dtype)
+        rows = np.arange(weights.size)
+        for _ in range(LIMIT):
+            old = [array[rows] for array in values]
+            new = self._empty(rows.size)
+            kernels.update_rows(
+                pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts, WHOLE,
+                self._table(old, weights[rows]), self.table, offsets, settings.factors, self.censored * weights[rows],
+                2 * lambda_of(xi_star), base, settings.tau("users"), settings.tau_b, settings.biases, *new,
+            )  # fmt: skip
+            for array, part in zip(values, new, strict=True):
+                array[rows] = part
+            moved = (np.abs(new[0] - old[0]) * np.sqrt(new[1])).max(1)
+            if settings.biases:
+                moved = np.maximum(moved, np.abs(new[2] - old[2]) * np.sqrt(new[3]))
+            rows = rows[moved > SETTLED[settings.dtype]]
+            if not rows.size:
+                break
+        return rows
+
+    def weigh(self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray) -> np.ndarray:
+        """s_i = exp(E[log pi_i] + sum_j t_j Omega_ij - log Z), with the normaliser that the commit keeps."""
+        settings = self.commit.settings
+        whole = dirichlet_total(self.users, self.total, self.censored, settings.alpha)
+        logits = expected_log(settings.alpha + marginal + self.censored * weights, whole)
+        if settings.selection == "bayes":
+            own, stats = self._table(values, weights), np.zeros((weights.size, 4))
+            kernels.select_rows(
+                pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts, WHOLE, own, self.table,
+                padded_width(settings.factors), settings.factors, stats,
+            )  # fmt: skip
+            logits = logits + messages(stats, own, self.items, self.commit.scalar("xi_star"))
+        return np.asarray(np.exp(logits - self.commit.scalar("log_z_next")))
+
+
+_lock = threading.Lock()
+_kept: dict[tuple[str, str], Fixed] = {}
+
+
+def _fixed_of(source: Source) -> Fixed:
+    """The items of a commit, read once a process."""
+    key = (source.commit.storage.url, str(source.commit.record["digest"]))
+    with _lock:
+        if key not in _kept:
+            _kept.clear()
+            _kept[key] = Fixed.read(source)
+        return _kept[key]

@@ -1,0 +1,193 @@
+"""Symbols that are alike, users for an item, and factors for other programs; users are read a block at a time.
+
+Measures of likeness. "cosine" is the cosine of the posterior mean traits. "model" is a correlation of energies: pick
+a symbol of the other side at random; do its energies with the two go up and down together? With x = [traits, bias] of
+the other side, S its covariance over that side and q, and y = [m, 1], the covariance is y_j^T S y_k and a variance
+y_j^T S y_j + sum_k v_jk S_kk. It does not change when traits are rotated or rescaled, as a cosine does, and the more
+uncertain a symbol is, the less it is like any other.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError
+from ..run.execute import run_tasks
+from ..settings import SIDES, other
+from ..store.counts import Counts
+from ..store.model_store import Commit, read_rows
+from .predict import Predictor, Symbols, beliefs, energy, predictor_of, sigma_of
+
+MEASURES = ("cosine", "model")
+Where = dict[str, Any]  # client= and threads= of run_tasks
+
+
+def check_measure(measure: Any) -> None:
+    if measure not in MEASURES:
+        raise InputError(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}")
+
+
+def similar(predictor: Predictor, side: str, position: int, n: int, measure: str, **where: Any) -> pd.DataFrame:
+    """The n symbols of a side that are most like one of them, itself left out: label, rank, similarity."""
+    check_measure(measure)
+    one = read_symbols(predictor, side, np.array([position]))
+    spread = covariance(predictor, other(side), where) if measure == "model" else None
+    if side == "items":
+        found = [_most_like(one, predictor.items, 0, spread, position, n)]
+    else:
+        arguments = (one, spread, position, n)
+        found = _over_users("similar-users", _similar_block, predictor, arguments, where)
+    places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    best = _first(likeness, places, n)
+    labels = predictor.counts.labels(side)[places[best]]
+    return pd.DataFrame({side[:-1]: labels, "rank": np.arange(best.size) + 1, "similarity": likeness[best]})
+
+
+def likeness_of(one: Symbols, others: Symbols, spread: np.ndarray | None) -> np.ndarray:
+    """Likeness of one symbol (a row) to others: the cosine, or the correlation of energies by a covariance."""
+    mine, theirs = one.mean.astype(np.float64), others.mean.astype(np.float64)
+    if spread is None:
+        product, sizes = theirs @ mine[0], np.linalg.norm(theirs, axis=1) * np.linalg.norm(mine)
+    else:
+        k = mine.shape[1]
+
+        def variances(y: np.ndarray, symbols: Symbols) -> np.ndarray:
+            return np.asarray(
+                np.einsum("nk,kl,nl->n", y, spread, y, optimize=True) + symbols.variance @ np.diag(spread)[:k]
+            )
+
+        left, right = (np.hstack([m, np.ones((m.shape[0], 1))]) for m in (mine, theirs))
+        product, sizes = right @ (spread @ left[0]), np.sqrt(variances(right, others) * variances(left, one))
+    return np.divide(product, sizes, out=np.zeros_like(product), where=sizes > 0)
+
+
+def _most_like(
+    one: Symbols, others: Symbols, first: int, spread: np.ndarray | None, left_out: int, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and likeness of the n symbols of a block most like one; the block's rows begin at `first`."""
+    likeness = likeness_of(one, others, spread)
+    places = np.arange(first, first + likeness.size)
+    kept = places != left_out
+    best = _first(likeness[kept], places[kept], n)
+    return places[kept][best], likeness[kept][best]
+
+
+def _first(values: np.ndarray, places: np.ndarray, n: int) -> np.ndarray:
+    """Indices of the n largest values, largest first, equal ones by place."""
+    if values.size > 4 * n:  # sort few
+        least = np.partition(values, values.size - n)[values.size - n]
+        some = np.flatnonzero(values >= least)
+        return some[np.lexsort((places[some], -values[some]))[:n]]
+    return np.lexsort((places, -values))[:n]
+
+
+def covariance(predictor: Predictor, side: str, where: Where) -> np.ndarray:
+    """Covariance (K + 1, K + 1) of [traits, bias] over the symbols of a side and q, float64; kept."""
+    if side not in predictor.spreads:
+        if side == "items":
+            sums = [_moments(predictor.items)]
+        else:
+            sums = _over_users("sum-users", _moments_block, predictor, (), where)
+        n, total, squares, variances = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
+        mean = total / n
+        predictor.spreads[side] = squares / n - np.outer(mean, mean) + np.diag(variances / n)
+    return predictor.spreads[side]
+
+
+def _moments(symbols: Symbols) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    x = np.hstack([symbols.mean, symbols.bias[:, None]]).astype(np.float64)
+    variances = np.hstack([symbols.variance.sum(0, np.float64), symbols.bias_variance.sum(dtype=np.float64)])
+    return len(symbols), x.sum(0), x.T @ x, variances
+
+
+def users_for(
+    predictor: Predictor, item: int, n: int, exclude_seen: bool, popularity: float, interval: float, **where: Any
+) -> pd.DataFrame:
+    """The n users whom an item suits best: user, rank, probability p(i | j), sigma, sd, low, high."""
+    arguments = (item, n, exclude_seen, popularity)
+    found = _over_users("recommend-item", _users_block, predictor, arguments, where)
+    total = sum(part[-1] for part in found)
+    places, score, selection, mean, variance = (np.concatenate(parts) for parts in list(zip(*found, strict=True))[:-1])
+    best = _first(score, places, n)
+    belief = beliefs(mean[best], variance[best], interval)
+    return pd.DataFrame(
+        {
+            "user": predictor.counts.user_ids[places[best]],
+            "rank": np.arange(best.size) + 1,
+            "probability": belief["sigma"] * selection[best] / total,
+            **belief,
+        }
+    )
+
+
+def export_factors(predictor: Predictor, side: str, path: str | os.PathLike[str] | None) -> np.ndarray:
+    """Rows [m, b, 1] of users or [m, 1, b] of items: their inner products are the energies' posterior means."""
+    if side not in SIDES:
+        raise InputError(f"side must be users or items, not {side!r}")
+    spec = predictor.commit.arrays[f"{side}/mean"]
+    rows, k = spec.shape
+    shape, dtype = (rows, k + 2), np.dtype(spec.dtype)
+    out = np.empty(shape, dtype) if path is None else np.lib.format.open_memmap(path, "w+", dtype, shape)
+    for first in range(0, rows, spec.chunks[0]):
+        part = slice(first, min(first + spec.chunks[0], rows))
+        symbols = read_symbols(predictor, side, np.arange(part.start, part.stop))
+        out[part, :k] = symbols.mean
+        out[part, k], out[part, k + 1] = (symbols.bias, 1) if side == "users" else (1, symbols.bias)
+    if isinstance(out, np.memmap):
+        out.flush()
+    return out
+
+
+def read_symbols(predictor: Predictor, side: str, positions: np.ndarray) -> Symbols:
+    return predictor.items.take(positions) if side == "items" else predictor.users(positions)
+
+
+# Tasks, a block of users each ----------------------------------------------------------------------------------------
+
+
+def _over_users(
+    name: str, task: Callable[..., Any], predictor: Predictor, arguments: tuple[Any, ...], where: Where
+) -> list[Any]:
+    run, shared = uuid.uuid4().hex[:12], (predictor.commit, predictor.counts)
+    blocks = range(predictor.counts.cuts["users"].blocks)
+    return run_tasks([(f"{name}-{run}-{b}", task, (*shared, b, *arguments)) for b in blocks], **where)
+
+
+def _read_block(commit: Commit, counts: Counts, block: int) -> tuple[np.ndarray, Symbols]:
+    positions = np.arange(*counts.cuts["users"].row_range(block))
+    return positions, Symbols.read(commit, "users", positions)
+
+
+def _similar_block(
+    commit: Commit, counts: Counts, block: int, one: Symbols, spread: np.ndarray | None, left_out: int, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    positions, users = _read_block(commit, counts, block)
+    return _most_like(one, users, int(positions[0]), spread, left_out, n)
+
+
+def _moments_block(commit: Commit, counts: Counts, block: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    return _moments(_read_block(commit, counts, block)[1])
+
+
+def _users_block(
+    commit: Commit, counts: Counts, block: int, item: int, n: int, exclude_seen: bool, popularity: float
+) -> tuple[Any, ...]:
+    """The n best users of a block: positions, scores, selection, energies, and the sum of sigma * selection of all."""
+    positions, users = _read_block(commit, counts, block)
+    mean, variance = energy(users, predictor_of(commit, counts).items.take(np.array([item])))
+    mean, variance = mean[:, 0], variance[:, 0]
+    selection = read_rows(commit, "users/selection", positions)
+    sigma = sigma_of(mean, variance).astype(np.float64)
+    kept = np.ones(positions.size, bool)
+    if exclude_seen:
+        tile = counts.rows("users", block)
+        kept[np.searchsorted(tile.indptr, np.flatnonzero(tile.indices == item), "right") - 1] = False
+    places, score = positions[kept], (sigma * selection**popularity)[kept]
+    best = _first(score, places, n)
+    return places[best], score[best], selection[kept][best], mean[kept][best], variance[kept][best], sigma @ selection

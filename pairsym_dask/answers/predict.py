@@ -1,0 +1,290 @@
+"""Answers from a committed sweep: p(shown | i, j), p(j | i) and ranked lists, a block of users at a time.
+
+sigma(x_ij) with x_ij = mu_ij / sqrt(1 + pi var_ij / 8) is MacKay's average of the logistic function over the
+energy's posterior; p(j | i) is sigma(x_ij) E[psi_j], normalised over all items (eq. prediction).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from ..kernels.topn import Ordered, best_items
+from ..settings import SIDES
+from ..store.counts import Counts
+from ..store.model_store import Commit, read_rows
+from ..sweep.tasks import VALUES
+from .query import Query, deviations, sides
+
+_NONE = np.empty(0, np.uint32)
+SCORES = 64 * 2**20  # bytes of one matrix of scores, users x items
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Posterior of some symbols of a side, a row each."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    bias: np.ndarray
+    bias_variance: np.ndarray
+
+    @staticmethod
+    def read(commit: Commit, side: str, positions: np.ndarray | None = None) -> Symbols:
+        """Some symbols of a committed sweep, or all."""
+        if positions is None:
+            mean, precision, bias, bias_precision = (
+                commit.sealed.read_array(commit.arrays[f"{side}/{name}"]) for name in VALUES
+            )
+        else:
+            mean, precision, bias, bias_precision = (read_rows(commit, f"{side}/{name}", positions) for name in VALUES)
+        return Symbols(mean, 1 / precision, bias, 1 / bias_precision)
+
+    def take(self, rows: Any) -> Symbols:
+        return Symbols(self.mean[rows], self.variance[rows], self.bias[rows], self.bias_variance[rows])
+
+    def __len__(self) -> int:
+        return self.bias.size
+
+
+def energy(users: Symbols, items: Symbols) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of a_ij under q for all users x items."""
+    mean = users.mean @ items.mean.T
+    mean += users.bias[:, None]
+    mean += items.bias
+    # var = sum (m_i^2 + v_i) v_j + v_i m_j^2, as one product
+    left = np.hstack([users.mean**2 + users.variance, users.variance])
+    variance = left @ np.hstack([items.variance, items.mean**2]).T
+    variance += users.bias_variance[:, None]
+    variance += items.bias_variance
+    return mean, variance
+
+
+def energy_of_pairs(users: Symbols, items: Symbols) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of a_ij for row k of `users` with row k of `items`."""
+    mean = np.einsum("ik,ik->i", users.mean, items.mean) + users.bias + items.bias
+    variance = (
+        np.einsum("ik,ik->i", users.mean**2 + users.variance, items.variance)
+        + np.einsum("ik,ik->i", users.variance, items.mean**2)
+        + users.bias_variance
+        + items.bias_variance
+    )
+    return mean, variance
+
+
+def sigma_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """p(shown | i, j), the logistic function averaged over the posterior of the energy."""
+    x = mean / np.sqrt(1 + np.pi / 8 * variance)
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def beliefs(mean: np.ndarray, variance: np.ndarray, interval: float) -> dict[str, np.ndarray]:
+    """sigma, the energy's sd, and the ends of a central credible interval of p(shown), as float64 columns.
+
+    p(shown) = sigma(a) rises with the energy a, whose posterior is taken as normal: the ends are sigma(mu -+ z sd).
+    """
+    mu, sd = mean.astype(np.float64), np.sqrt(variance.astype(np.float64))
+    reach = deviations(interval) * sd
+    return {
+        "sigma": sigma_of(mean, variance).astype(np.float64),
+        "sd": sd,
+        "low": expit(mu - reach),
+        "high": expit(mu + reach),
+    }
+
+
+class Predictor:
+    """A committed sweep with its items in memory; users are read when they are asked for."""
+
+    def __init__(self, commit: Commit, counts: Counts) -> None:
+        self.commit, self.counts = commit, counts
+        self.items = Symbols.read(commit, "items")
+        selection = commit.sealed.read_array(commit.arrays["items/selection"])
+        self.popularity = selection / selection.sum()  # E[psi_j]
+        self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
+        self.spreads: dict[str, np.ndarray] = {}  # covariances of the sides, as `neighbours` finds them
+        self._making = threading.Lock()
+
+    def users(self, positions: np.ndarray) -> Symbols:
+        return Symbols.read(self.commit, "users", positions)
+
+    def blocks(self, n: int) -> list[slice]:
+        """Slices of n users whose scores fit the room for one matrix; an empty one for no users."""
+        step = max(1, SCORES // (8 * max(1, len(self.items))))
+        return [slice(k, min(k + step, n)) for k in range(0, max(n, 1), step)]
+
+    def conditional(self, users: Symbols) -> np.ndarray:
+        """p(j | i) for a few users, rows that sum to one, float64."""
+        p = sigma_of(*energy(users, self.items)).astype(np.float64) * self.popularity
+        return np.asarray(p / p.sum(1, keepdims=True))
+
+    def scores(self, users: Symbols, popularity: float) -> np.ndarray:
+        """sigma * E[psi]^popularity for some users and all items: what recommendations are ranked by."""
+        scores = sigma_of(*energy(users, self.items))
+        if popularity:
+            scores *= (self.popularity**popularity).astype(scores.dtype)
+        return np.asarray(scores)
+
+    def seen(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sorted items of the users' observed pairs as (indptr, items)."""
+        cut = self.counts.cuts["users"]
+        block = positions // cut.block
+        lengths, parts = np.zeros(positions.size, np.int64), []
+        for b in np.unique(block):
+            tile, here = self.counts.rows("users", int(b)), np.flatnonzero(block == b)
+            start = tile.indptr[positions[here] - b * cut.block]
+            lengths[here] = tile.indptr[positions[here] - b * cut.block + 1] - start
+            parts.append((here, start, tile.indices))
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        items = np.empty(indptr[-1], np.uint32)
+        for here, start, indices in parts:
+            # Row by row, so that rows of several blocks may come in any order.
+            within = np.arange(lengths[here].sum()) - np.repeat(np.cumsum(lengths[here]) - lengths[here], lengths[here])
+            items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
+        return indptr, items
+
+    def stored(self, positions: np.ndarray) -> StoredUsers:
+        """Users of the store, to be read a part at a time."""
+        return StoredUsers(self, positions)
+
+    def ordered(self, popularity: float, dtype: np.dtype) -> Ordered:
+        """The items as `best_items` wants them, kept for the last exponent and type asked for."""
+        with self._making:
+            if self._ordered is None or self._ordered[0] != (popularity, dtype):
+                made = Ordered.make(self.items, self.popularity, popularity, dtype)
+                self._ordered = (popularity, dtype), made
+            return self._ordered[1]
+
+    def table(self, audience: Audience, query: Query) -> pd.DataFrame:
+        """The best items of every row of an audience, best first: user, item, rank, mean, variance (row, position).
+
+        A user with fewer than n items left has fewer.
+        """
+        users, items = audience.users, len(self.items)
+        left, spread, bend = sides(users, audience.numbers, query)
+        indptr, seen = (
+            (audience.indptr, audience.seen) if query.exclude_seen else (np.zeros_like(audience.indptr), _NONE)
+        )
+        best = best_items(
+            left, spread, self.ordered(query.popularity, left.dtype), min(query.n, items), indptr, seen,
+            query.allowed(items), bend,
+        )  # fmt: skip
+        user, rank = np.nonzero(best >= 0)
+        item = best[user, rank]
+        mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
+        return pd.DataFrame({"user": user, "item": item, "rank": rank + 1, "mean": mean, "variance": variance})
+
+    def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
+        """Ranked items with their probabilities and intervals, by label; users in the given order."""
+        parts = []
+        for rows in self.blocks(len(audience)):
+            some = audience.part(rows, query.exclude_seen)
+            table = self.table(some, query)
+            normaliser = sigma_of(*energy(some.users, self.items)).astype(np.float64) @ self.popularity
+            share = self.popularity[table["item"]] / normaliser[table["user"]]
+            belief = beliefs(table.pop("mean").to_numpy(), table.pop("variance").to_numpy(), query.interval)
+            table["probability"] = belief["sigma"] * share
+            parts.append(self.labelled(table.assign(**belief), some))
+        return pd.concat(parts, ignore_index=True)
+
+    def labelled(self, table: pd.DataFrame, audience: Audience) -> pd.DataFrame:
+        """Rows and positions replaced by labels."""
+        table["user"] = audience.labels[table["user"]]
+        table["item"] = self.counts.item_ids[table["item"]]
+        return table
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Users to answer for, a row each, of the store or from elsewhere.
+
+    `seen[indptr[r]:indptr[r + 1]]` are the sorted item positions that row r has been seen with. `numbers` seed the
+    rows' draws: the row in the store, and from `counts.shape[0]` on for users that are not in it.
+    """
+
+    users: Symbols
+    indptr: np.ndarray  # int64, rows + 1
+    seen: np.ndarray  # uint32
+    labels: np.ndarray
+    numbers: np.ndarray  # int64
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def part(self, rows: slice, with_seen: bool = True) -> Audience:
+        first, stop, _ = rows.indices(len(self))
+        start, end = self.indptr[[first, stop]]
+        indptr = self.indptr[first : stop + 1] - start
+        return Audience(self.users.take(rows), indptr, self.seen[start:end], self.labels[rows], self.numbers[rows])
+
+
+@dataclass(frozen=True)
+class StoredUsers:
+    """Users of the store by position; a part of them is read when it is wanted."""
+
+    predictor: Predictor
+    positions: np.ndarray
+
+    def __len__(self) -> int:
+        return self.positions.size
+
+    def part(self, rows: slice, with_seen: bool = True) -> Audience:
+        positions, predictor = self.positions[rows], self.predictor
+        indptr, seen = predictor.seen(positions) if with_seen else (np.zeros(positions.size + 1, np.int64), _NONE)
+        users, labels = predictor.users(positions), predictor.counts.user_ids[positions]
+        return Audience(users, indptr, seen, labels, positions)
+
+
+_lock = threading.Lock()
+_predictors: dict[tuple[str, str], Predictor] = {}
+
+
+def predictor_of(commit: Commit, counts: Counts) -> Predictor:
+    """The predictor of a commit, its items read once a process."""
+    key = (commit.storage.url, str(commit.record["digest"]))
+    with _lock:
+        if key not in _predictors:
+            _predictors.clear()
+            _predictors[key] = Predictor(commit, counts)
+        return _predictors[key]
+
+
+def lazy_dataset(commit: Commit, counts: Counts) -> Any:
+    """Every q array as a lazy xarray variable, labels as coordinates."""
+    import dask
+    import dask.array as da
+    import xarray as xr
+
+    read = dask.delayed(_read_block, pure=True)
+    variables = {}
+    for path, spec in commit.arrays.items():
+        if path == "users/next":
+            continue
+        blocks = []
+        for b in range(spec.grid[0]):
+            index = (b,) + (0,) * (len(spec.shape) - 1)
+            name = f"read-{path.replace('/', '-')}-{commit.record['digest'][:8]}-{b}"
+            block = read(commit, path, index, dask_key_name=name)
+            blocks.append(da.from_delayed(block, spec.extent(index), spec.dtype))
+        side, array = path.split("/")
+        variables[f"{side[:-1]}_{array}"] = (spec.dimension_names, da.concatenate(blocks))
+    return xr.Dataset(
+        variables,
+        coords={side[:-1]: counts.labels(side) for side in SIDES},
+        attrs={
+            "sweep": commit.sweep,
+            "elbo": commit.scalar("elbo"),
+            "xi_star": commit.scalar("xi_star"),
+            **commit.record["settings"],
+            "biases": int(commit.settings.biases),  # netCDF knows no truth values
+        },
+    )
+
+
+def _read_block(commit: Commit, path: str, index: tuple[int, ...]) -> np.ndarray:
+    return commit.sealed.read_block(commit.arrays[path], *index)

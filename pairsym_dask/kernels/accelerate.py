@@ -1,0 +1,54 @@
+"""The one set of numba options, and where compiled kernels are kept between runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import xxhash
+from numba import njit
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Options of kernels: no GIL, cached, IEEE division; fast arithmetic comes from `simd`."""
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = _cache_folder(before)  # type: ignore[attr-defined]
+    try:
+        return njit(nogil=True, cache=True, error_model="numpy")(function)
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Options of helpers that melt into their callers: an array's dozen fields are not passed call by call."""
+    return njit(nogil=True, error_model="numpy", forceinline=True)(function)
+
+
+@cache
+def _cache_folder(given: str) -> str:
+    """A folder of this node that belongs to these very sources of the whole package.
+
+    Numba looks only at the file of a kernel, not at those whose functions and constants melt into it: without the
+    digest a change there would go on with old code.
+    """
+    package = Path(__file__).parents[1]
+    sources = xxhash.xxh3_64()
+    for path in sorted(package.rglob("*.py")):
+        sources.update(f"{path.relative_to(package)}\n".encode())
+        sources.update(path.read_bytes())
+    name = f"pairsym_dask-{sources.hexdigest()}"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for place in filter(None, (given, home, tempfile.gettempdir())):
+        folder = os.path.join(place, name)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return given

@@ -1,0 +1,159 @@
+"""Checks of labels and counts: what may not be in a store is refused here, by file and row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from ..kernels.keys import parse_integers
+
+INTEGER, TEXT, CSV_TEXT = "integers", "strings", "text"  # CSV text may turn out to be integers, all of it or none
+LABEL_BYTES = 16_000  # chunks of longer labels would not be read back
+WHOLE_LIMIT = 2**53  # up to here sums of whole numbers are exact in float64
+
+
+@dataclass(frozen=True)
+class Place:
+    """Names rows in messages."""
+
+    name: str
+    number: Callable[[int], int]  # of a row, from its place in the batch
+
+    def __call__(self, k: int) -> str:
+        return f"row {self.number(int(k))} of {self.name}"
+
+
+def check_labels(values: Any, side: str, column: Any, at: Place) -> tuple[pa.Array, str]:
+    """Labels as int64 or large_string, and which of the two; `column` and `at` serve the messages."""
+    values = _plain(values)
+    if values.null_count:
+        where = at(int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]))
+        raise InputError(f"labels must not be missing: {where} has no {side}")
+    kind = values.type
+    if pa.types.is_integer(kind):
+        try:
+            return values.cast(pa.int64()), INTEGER
+        except pa.ArrowInvalid:
+            k = int(np.flatnonzero(values.to_numpy() > np.iinfo(np.int64).max)[0])
+            raise InputError(f"labels must be below 2**63: {at(k)} has {side} {values[k]}") from None
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    binary = (pa.types.is_binary, pa.types.is_large_binary)
+    if any(test(kind) for test in (*text, *binary)):
+        try:
+            values = values.cast(pa.large_string())
+        except pa.ArrowInvalid:
+            raise InputError(f"labels must be UTF-8 text: column {column!r} of {at.name} is not") from None
+        long = pc.greater(pc.binary_length(values), LABEL_BYTES)
+        if pc.any(long).as_py():
+            where = at(pc.index(long, True).as_py())
+            raise InputError(f"labels must be at most {LABEL_BYTES} bytes long: {where} has a longer {side}")
+        return values, TEXT
+    if pa.types.is_null(kind) and not len(values):
+        return values.cast(pa.int64()), INTEGER
+    hint = " (whole numbers with missing ones among them become floats)" if pa.types.is_floating(kind) else ""
+    raise InputError(f"labels must be integers or strings: column {column!r} of {at.name} holds {kind}{hint}")
+
+
+def integers_of(values: pa.Array, side: str, at: Place) -> pa.Array:
+    """CSV text as the integers that it must be, because other files hold integers."""
+    numbers = parse_integers(*text_buffers(values))
+    if numbers is None:
+        for k, text in enumerate(values.to_pylist()):
+            if parse_integers(*text_buffers(pa.array([text], pa.large_string()))) is None:
+                raise InputError(f"labels of mixed types: {side}s are integers elsewhere, but {at(k)} has {text!r}")
+    return pa.array(numbers)
+
+
+def text_buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets and bytes of a large_string array: text k is `data[offsets[k]:offsets[k + 1]]`."""
+    _, offsets, data = values.buffers()
+    if not len(values):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    found = np.frombuffer(offsets, np.int64, len(values) + 1, offset=8 * values.offset)
+    return found, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+
+
+def check_counts(values: Any, column: Any, at: Place) -> np.ndarray:
+    """Finite numbers from 0 on; whole ones as the smallest unsigned type, fractions as float64."""
+    values = _plain(values)
+    if values.null_count:
+        k = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InputError(f"counts must be positive numbers: {at(k)} has none (null or NaN)")
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        try:
+            values = pc.utf8_trim_whitespace(values).cast(pa.float64())
+        except pa.ArrowInvalid:
+            k = next(k for k, text in enumerate(values.to_pylist()) if not _is_number(text))
+            raise InputError(f"counts must be numbers: {at(k)} has count {values[k].as_py()!r}") from None
+    elif pa.types.is_decimal(kind):
+        values = values.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise InputError(f"counts must be numbers: column {column!r} of {at.name} holds {kind}, from {at(0)} on")
+    return check_numbers(values.to_numpy(zero_copy_only=False), at)
+
+
+def check_numbers(numbers: np.ndarray, at: Callable[[int], str]) -> np.ndarray:
+    """Finite numbers from 0 on, whole ones as the smallest unsigned type, others as float64."""
+    if numbers.dtype.kind == "f":
+        numbers = numbers.astype(np.float64, copy=False)
+        bad = ~np.isfinite(numbers)
+        if bad.any():
+            k = int(bad.argmax())
+            raise InputError(f"counts must be finite: {at(k)} has count {numbers[k]}")
+    bad = numbers < 0
+    if bad.any():
+        k = int(bad.argmax())
+        raise InputError(f"counts must be positive: {at(k)} has count {numbers[k]}")
+    largest = numbers.max(initial=0)
+    if numbers.dtype.kind == "f" and (largest >= WHOLE_LIMIT or (numbers != np.floor(numbers)).any()):
+        return numbers
+    return numbers.astype(np.min_scalar_type(int(largest)))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        pa.array([text]).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _plain(values: Any) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def from_pandas(values: pd.Series, column: Any, name: str) -> pa.Array:
+    """A column of labels as arrow sees it."""
+    try:
+        return pa.Array.from_pandas(values)
+    except OverflowError:
+        raise InputError(f"labels must be within 64 bits: column {column!r} of {name} holds larger integers") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        found = pd.api.types.infer_dtype(values, skipna=True)
+        raise InputError(
+            f"labels of mixed types: column {column!r} of {name} holds {found} values; "
+            "make them all integers or all strings"
+        ) from None
+
+
+def numbers_from_pandas(values: pd.Series, name: str, first: int) -> pa.Array:
+    """A column of counts as arrow sees it; `first` is the number of its first row."""
+    try:
+        return pa.Array.from_pandas(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        for k, value in enumerate(values):
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                raise InputError(f"counts must be numbers: row {first + k} of {name} has count {value!r}") from None
+        raise InputError(f"counts must be numbers within 64 bits: {name} holds larger ones") from None

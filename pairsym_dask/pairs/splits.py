@@ -1,0 +1,173 @@
+"""Training stores with some distinct pairs held out, block by block.
+
+Each distinct pair has a random number, a hash of (random_state, user, item), and each user a limit; pairs whose number
+is below their user's limit are held out. So the split depends neither on blocks nor on the scheduler. The training
+store keeps every symbol of its parent, also one that loses all its pairs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError
+from ..kernels.keys import SHIFT
+from ..settings import SIDES, Settings
+from ..store.counts import Counts, Tile, open_counts
+from ..store.scratch import Scratch, Stored
+from .assemble import Run, Steps, long_side, write_run, write_store
+from .ingest import _writing
+
+ALL = np.uint64(2**64 - 1)
+
+
+def leave_one_out(
+    counts: Counts | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    random_state: int = 0,
+    *,
+    client: Any = None,
+    threads: int | None = None,
+    memory: int | str | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> tuple[Counts, pd.DataFrame]:
+    """Hold out one distinct pair, with all its counts, of each user who has two or more.
+
+    Writes the training store to `path`; returns it and the held-out pairs, a frame with columns user and item.
+    """
+    return _split(counts, path, None, random_state, client, threads, memory, storage_options)
+
+
+def split_by_fraction(
+    counts: Counts | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    fraction: float = 0.1,
+    random_state: int = 0,
+    *,
+    client: Any = None,
+    threads: int | None = None,
+    memory: int | str | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> tuple[Counts, pd.DataFrame]:
+    """Hold out each distinct pair, with all its counts, with a probability; every user keeps at least one.
+
+    Writes the training store to `path`; returns it and the held-out pairs, a frame with columns user and item.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float, np.number)) or not 0 < fraction < 1:
+        raise InputError(f"fraction must be a number between 0 and 1, not {fraction!r}")
+    return _split(counts, path, float(fraction), random_state, client, threads, memory, storage_options)
+
+
+def _split(
+    counts: Counts | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    fraction: float | None,
+    random_state: int,
+    client: Any,
+    threads: int | None,
+    memory: int | str | None,
+    storage_options: dict[str, Any] | None,
+) -> tuple[Counts, pd.DataFrame]:
+    seed = Settings(random_state=random_state).random_state  # checked there
+    parent = open_counts(counts, storage_options)
+    steps = Steps(client, threads, memory, False)
+    with _writing(path, dict(storage_options or {})) as storage:
+        scratch = steps.scratch(storage)
+        parts = _take_out(parent, steps, scratch, fraction, seed)
+        user, item = (np.concatenate([getattr(part, name) for part in parts]) for name in ("user", "item"))
+        if user.size == 0:
+            why = (
+                "no user has two distinct pairs" if fraction is None else f"no pair fell into a fraction of {fraction}"
+            )
+            raise InputError(f"nothing can be held out of {parent.path}: {why}")
+        labels = {side: parent.labels(side) for side in SIDES}
+        what = "one pair of each user" if fraction is None else f"a fraction of {fraction}"
+        source = f"{parent.path} without {what}, random_state {seed}"
+        train = write_store(steps, scratch, parent.shape, [part.run for part in parts], labels, source)
+    order = np.lexsort((item, user))
+    held_out = pd.DataFrame({"user": labels["users"][user[order]], "item": labels["items"][item[order]]})
+    return train, held_out
+
+
+def _take_out(parent: Counts, steps: Steps, scratch: Scratch, fraction: float | None, seed: int) -> list[Part]:
+    """Both steps: the users' limits, then the blocks of the long side without what is below them."""
+    scratch.make("limits")
+    blocks = range(parent.cuts["users"].blocks)
+    choosing = [(scratch, f"limits/{b}", parent, b, fraction, seed) for b in blocks]
+    limits: list[Stored] = steps.run("choose-held-out", write_limits, choosing)
+    scratch.make("runs")
+    long = long_side(*parent.shape)
+    # A block of users needs its own limits; a block of items those of all users, who are then the short side.
+    taking = [
+        (scratch, f"runs/{b}", parent, long, b, [limits[b]] if long == "users" else limits, seed)
+        for b in range(parent.cuts[long].blocks)
+    ]
+    parts: list[Part] = steps.run("take-out-held-out", write_part, taking)
+    scratch.remove("limits")
+    return parts
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block of the long side after its held-out pairs are taken out: the rest as a run, and the pairs."""
+
+    run: Run
+    user: np.ndarray
+    item: np.ndarray
+
+
+def pair_numbers(seed: int, user: np.ndarray, item: np.ndarray) -> np.ndarray:
+    """A random uint64 for each pair; no two pairs have the same under one seed, because every step is a bijection."""
+    key = (user.astype(np.uint64) << SHIFT) | item.astype(np.uint64)
+    salt = _mix(np.array([seed % 2**64], np.uint64))
+    return _mix(_mix(key ^ salt) + salt)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def _rows(tile: Tile, first: int) -> np.ndarray:
+    return first + np.repeat(np.arange(tile.indptr.size - 1), np.diff(tile.indptr))
+
+
+def write_limits(scratch: Scratch, key: str, counts: Counts, block: int, fraction: float | None, seed: int) -> Stored:
+    """Task: the limits of a block of users."""
+    cut = counts.cuts["users"]
+    first, stop = cut.row_range(block)
+    pairs = np.zeros(stop - first, np.int64)
+    smallest, largest = np.full(stop - first, ALL), np.zeros(stop - first, np.uint64)
+    for group in range(cut.groups):
+        tile = counts.read_tile("users", block, group)
+        row = _rows(tile, 0)
+        numbers = pair_numbers(seed, first + row, tile.indices)
+        pairs += np.diff(tile.indptr)
+        np.minimum.at(smallest, row, numbers)
+        np.maximum.at(largest, row, numbers)
+    if fraction is None:
+        limits = np.where(pairs >= 2, smallest + np.uint64(1), np.uint64(0))  # the smallest number alone is below
+    else:
+        limits = np.minimum(largest, np.uint64(int(fraction * 2**64)))  # the largest number is never below
+    return scratch.write(key, limits)[0]
+
+
+def write_part(
+    scratch: Scratch, key: str, counts: Counts, long: str, block: int, limits: list[Stored], seed: int
+) -> Part:
+    """Task: take the held-out pairs out of a block of the long side."""
+    first, stop = counts.cuts[long].row_range(block)
+    tile = counts.read_tile(long, block, 0)
+    row = _rows(tile, 0)
+    user, item = (first + row, tile.indices) if long == "users" else (tile.indices, first + row)
+    limit = np.concatenate([scratch.read(part) for part in limits])[row if long == "users" else user]
+    held = pair_numbers(seed, user, item) < limit
+    keys = (row[~held].astype(np.uint64) << SHIFT) | tile.indices[~held].astype(np.uint64)
+    run = write_run(scratch, key, first, stop - first, keys, tile.counts[~held])
+    return Part(run, user[held].astype(np.uint32), item[held].astype(np.uint32))

@@ -1,0 +1,99 @@
+"""What a store holds, in lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask.utils import format_bytes
+
+from ..errors import StoreError
+from ..run.progress import duration
+from ..settings import other
+from ..store.counts import RECORD, Counts, open_counts
+from ..store.model_store import ModelStore
+from ..store.storage import open_storage
+from ..sweep.fit import absolute_path
+from ..sweep.plan import Plan
+
+
+def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[str]:
+    """Lines about a counts store or a model store."""
+    storage = open_storage(path, storage_options)
+    if storage.exists(RECORD):
+        return describe_counts(open_counts(storage))
+    store = ModelStore(storage)
+    if store.is_model():
+        return describe_model(store)
+    raise StoreError(f"{path} is neither a counts store nor a model store")
+
+
+def describe_counts(counts: Counts) -> list[str]:
+    users, items = counts.shape
+    size = sum(size for size, _ in counts.sealed.manifest.values())
+    lines = [
+        f"counts store {counts.path}",
+        f"  {users:,} users x {items:,} items, {counts.nnz:,} distinct pairs, total count {counts.total:,.10g}",
+        f"  labels: users {_kind(counts, 'users')}, items {_kind(counts, 'items')}",
+        f"  {format_bytes(size)} in {len(counts.sealed.manifest):,} files, digest {counts.digest}",
+        f"  source: {counts.record['source']}",
+    ]
+    for side, cut in sorted(counts.cuts.items(), reverse=True):
+        lines.append(
+            f"  by {side[:-1]}: {cut.blocks} blocks of {cut.block:,} rows x {cut.groups} groups of {cut.span:,} columns"
+        )
+    return lines
+
+
+def _kind(counts: Counts, side: str) -> str:
+    return "whole numbers" if counts.record["labels"][side] == "int64" else "strings"
+
+
+def describe_model(store: ModelStore) -> list[str]:
+    commits = store.commits()
+    lines = [f"model store {store.url}"]
+    if (holder := store.holder()) is not None:
+        lines.append(f"  in use by {holder}")
+    if not commits:
+        return [*lines, "  no committed sweep yet"]
+    last = commits[-1]
+    settings = ", ".join(f"{name}={value}" for name, value in last.record["settings"].items())
+    size = sum(size for size, _ in last.sealed.manifest.values())
+    seconds = [float(commit.record["seconds"]) for commit in commits[1:]]
+    folders = set(store.storage.folders())
+    kept = [str(commit.sweep) for commit in commits if commit.folder in folders]
+    lines += [
+        f"  settings: {settings}",
+        f"  {last.record['rows']['users']:,} users x {last.record['rows']['items']:,} items, "
+        f"counts at {last.record['counts']['path']} (digest {last.record['counts']['digest']})",
+        f"  sweep {last.sweep}, bound {last.scalar('elbo'):.10g}, xi* {last.scalar('xi_star'):.6g}; "
+        f"kept: {', '.join(kept)}",
+        f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
+    ]
+    if (start := commits[0].record.get("start")) is not None:
+        lines.append(f"  an update: started from sweep {start['sweep']} of {start['path']} (commit {start['digest']})")
+    try:
+        counts = open_counts(absolute_path(last.record["counts"]["path"], store.url))
+        lines += describe_plan(Plan.make(counts, last.settings))
+    except StoreError as error:
+        lines.append(f"  the counts store cannot be opened: {error}")
+    return lines
+
+
+def describe_plan(plan: Plan) -> list[str]:
+    """What the planner chose, and why."""
+    short = other(plan.long)
+    lines = [
+        f"  {plan.long} are the longer side: updated whole, {plan.count(plan.long)} blocks of "
+        f"{plan.blocks[plan.long]:,} rows, against one table of all {short}",
+        f"  {short} are the shorter side: {plan.count(short)} blocks of {plan.blocks[short]:,} rows (partial sums of a "
+        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {plan.long} in "
+        f"{len(plan.shares)} shares",
+    ]
+    parts = {
+        "shared": plan.shared_bytes(),
+        "waiting sums": plan.waiting_bytes(),
+        "each task": plan.task_bytes(),
+        "a generation on disk": plan.generation_bytes(),
+    }
+    lines.append("  memory: " + ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items()))
+    return lines

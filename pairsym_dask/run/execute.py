@@ -1,0 +1,263 @@
+"""Where tasks run: dask's threads, or a cluster, chosen the way dask users expect, with progress by completions."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import dask
+import dask.base
+from dask.callbacks import Callback
+
+from ..errors import PairsymError, SchedulerError
+from ..store.storage import Storage
+from .workers import Pass, memory_trouble, versions
+
+Graph = dict[str, Any]
+CONNECT_SECONDS = 20
+LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
+POLL_SECONDS = 1.0
+_AGAIN = "what is committed is safe: run the fit again to go on"
+
+
+@cache
+def _blas() -> Any:
+    """Looking up the BLAS libraries takes milliseconds: once a process."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+class Steps:
+    """A graph under construction. A cluster keeps keys for a while: all keys of a graph end in a tag of its own."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.graph: Graph = {}
+
+    def share(self, name: str, value: Any) -> str:
+        """A value that several tasks need; its key."""
+        key = f"{name}-{self.tag}"
+        self.graph[key] = value
+        return key
+
+    def add(self, name: str, number: str | int, function: Callable[..., Any], *arguments: Any) -> str:
+        """A task; its key, which reads as a step of the algorithm on the dashboard."""
+        key = f"{name}-{self.tag}-{number}"
+        self.graph[key] = (function, *arguments)
+        return key
+
+
+def connect(address: str) -> Any:
+    """A client of the scheduler at an address; an error within half a minute when nobody answers."""
+    from distributed import Client
+    from distributed.comm import resolve_address
+
+    answer: dict[str, Any] = {}
+    try:
+        resolve_address(address)
+    except (ValueError, OSError) as error:
+        raise SchedulerError(f"{address!r} is not the address of a dask scheduler: {error}") from None
+
+    def call() -> None:
+        try:
+            answer["client"] = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except Exception as error:
+            answer["error"] = error
+
+    # A port that accepts and then says nothing keeps distributed waiting beyond its timeout.
+    caller = threading.Thread(target=call, daemon=True, name="pairsym-connect")
+    caller.start()
+    caller.join(CONNECT_SECONDS + 5)
+    if "client" in answer:
+        return answer["client"]
+    failure = answer.get("error", TimeoutError(f"nothing came back within {CONNECT_SECONDS + 5} s"))
+    reason = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
+    raise SchedulerError(f"the dask scheduler at {address} does not answer: {reason}") from None
+
+
+def active_client(client: Any = None) -> Any:
+    """The client to use: the given one, else the current one of this process unless dask is told otherwise."""
+    if client is not None:
+        return client
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return None
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def default_threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Executor:
+    """Runs graphs on one scheduler; `threads` is how many tasks are under way at a time without a cluster."""
+
+    def __init__(self, client: Any = None, threads: int | None = None) -> None:
+        self.client = active_client(client)
+        self.threads = threads or default_threads()
+        self._warned = False
+
+    def resources(self, memory: int | str | None) -> tuple[int | str | None, int]:
+        """Memory budget and number of tasks of one process: of the smallest worker when there is a cluster."""
+        if self.client is None:
+            return memory, self.threads
+        watch = _Watch(self.client)
+        while not (found := watch.workers()):
+            time.sleep(POLL_SECONDS)
+        self._warn_of_memory(found)
+        workers = list(found.values())
+        limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
+        if memory is None and limits:
+            memory = int(0.5 * min(limits))
+        return memory, max(worker["nthreads"] for worker in workers)
+
+    def run(self, graph: Graph, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
+        """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster)."""
+        if not keys:
+            return []
+        if self.client is not None:
+            return self._run_on_cluster(graph, keys, on_done)
+        get = dask.base.get_scheduler() or dask.base.get_scheduler(scheduler="threads")
+        # BLAS must not start threads of its own in each of ours.
+        with _blas().limit(limits=1, user_api="blas"), Callback(posttask=lambda key, *_: on_done and on_done(key)):
+            return list(get(graph, keys, num_workers=self.threads))
+
+    def check_workers(self, tokens: list[tuple[Storage, str]]) -> Pass | None:
+        """See that all workers have this process's versions and find these keys; None without a cluster."""
+        if self.client is None:
+            return None
+        wanted = Pass(versions(), tuple(tokens))
+        answers = self._watched(lambda: self.client.run(wanted.problem, on_error="return"))
+        for address, answer in answers.items():
+            if isinstance(answer, ImportError):
+                raise SchedulerError(f"the dask worker at {address} cannot import pairsym_dask: {answer}")
+            if isinstance(answer, str):
+                raise SchedulerError(answer)
+            if isinstance(answer, PairsymError):
+                raise SchedulerError(f"the dask worker at {address} cannot take part: {answer}")
+        return wanted
+
+    def _run_on_cluster(self, graph: Graph, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
+        from distributed import as_completed
+
+        def work() -> list[Any]:
+            futures = self.client.get(graph, keys, sync=False)
+            try:
+                if on_done is not None:
+                    for future in as_completed(futures, loop=self.client.loop):
+                        on_done(future.key)
+                return list(self.client.gather(futures))
+            finally:
+                for future in futures:
+                    future.release()
+
+        return self._watched(work)  # type: ignore[no-any-return]
+
+    def _warn_of_memory(self, workers: dict[str, Any]) -> None:
+        """Say it once when workers spill or are paused."""
+        if not self._warned and (trouble := memory_trouble(workers)) is not None:
+            self._warned = True
+            warnings.warn(trouble, UserWarning, stacklevel=2)
+
+    def _watched(self, work: Callable[[], Any]) -> Any:
+        """Call something that waits for the cluster; a clear error when scheduler or workers are gone.
+
+        distributed waits for ever on a cluster without workers, and its calls may hang when a scheduler dies.
+        """
+        from distributed import KilledWorker
+        from distributed.client import ClosedClientError, FutureCancelledError
+        from distributed.comm.core import CommClosedError
+
+        answer: dict[str, Any] = {}
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                answer["value"] = work()
+            except BaseException as error:
+                answer["error"] = error
+            finally:
+                done.set()
+
+        threading.Thread(target=run, daemon=True, name="pairsym-cluster").start()
+        watch = _Watch(self.client)
+        while not done.wait(POLL_SECONDS):
+            self._warn_of_memory(watch.workers())
+        if "error" not in answer:
+            return answer["value"]
+        error = answer["error"]
+        if isinstance(error, KilledWorker):
+            raise SchedulerError(
+                f"{error.allowed_failures + 1} dask workers died one after another on the same task, most likely for "
+                f"want of memory: give them more, or fewer threads each; {_AGAIN}"
+            ) from None
+        if isinstance(error, (FutureCancelledError, ClosedClientError, CommClosedError)):
+            raise SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}") from None
+        raise error
+
+
+def _address(client: Any) -> str:
+    return str(getattr(client.scheduler, "address", "") or "an unknown address")
+
+
+class _Watch:
+    """Looks after a cluster while something waits for it."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._heard = self._manned = time.monotonic()
+
+    def workers(self) -> dict[str, Any]:
+        """The workers now; an error when there has been no answer, or no worker, for too long."""
+        gone = SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}")
+        if self.client.status in ("closed", "closing"):
+            raise gone
+        try:
+            identity = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=LOST_SECONDS / 3)
+            workers: dict[str, Any] = identity["workers"]
+            self._heard = time.monotonic()
+        except (OSError, TimeoutError, AttributeError, RuntimeError):
+            if time.monotonic() - self._heard > LOST_SECONDS:
+                raise gone from None
+            return {}
+        if workers:
+            self._manned = time.monotonic()
+        elif time.monotonic() - self._manned > LOST_SECONDS:
+            raise SchedulerError(
+                f"the dask cluster at {_address(self.client)} has no workers any more; start some; {_AGAIN}"
+            )
+        return workers
+
+
+def run_tasks(
+    tasks: Iterable[tuple[str, Callable[..., Any], tuple[Any, ...]]],
+    *,
+    client: Any = None,
+    threads: int | None = None,
+    on_done: Callable[[int], None] | None = None,
+) -> list[Any]:
+    """Run independent tasks (key, function, arguments); results in order, `on_done(finished)` as they come."""
+    graph = {key: (function, *arguments) for key, function, arguments in tasks}
+    finished = 0
+
+    def count(key: str) -> None:
+        nonlocal finished
+        finished += 1
+        if on_done is not None:
+            on_done(finished)
+
+    return Executor(client, threads).run(graph, list(graph), count)

@@ -1,0 +1,278 @@
+"""Zarr arrays as chunks that one task owns whole: metadata by zarr, bytes by the zarr format, digests by us.
+
+zarr-python reads a missing chunk as fill values, never calls fsync and keeps no digest of what it wrote, so
+chunk bytes are written here, through `Storage`, in the encoding that the array's `zarr.json` declares; any
+zarr reader opens the result. `Sealed` reads only what a manifest lists, and checks size and digest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import zarr
+from numcodecs.vlen import VLenUTF8
+from numcodecs.zstd import Zstd
+from zarr.codecs import ZstdCodec
+from zarr.storage import MemoryStore
+
+from ..errors import DamagedStoreError, StoreError
+from .storage import Storage, digest
+
+STRING = "string"
+STRING_BYTES = 16_384  # of a label, on average over a large chunk, at most
+Manifest = dict[str, tuple[int, str]]  # key -> size in bytes, digest
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape, chunks and type of one array; `dtype` is a numpy name or "string"."""
+
+    path: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    dimension_names: tuple[str, ...]
+    compressed: bool = False
+
+    def key(self, *index: int) -> str:
+        """Key of a chunk.
+
+        >>> ArraySpec("users/mean", (10, 2), (4, 2), "float32", ("user", "factor")).key(2, 0)
+        'users/mean/c.2.0'
+        """
+        return f"{self.path}/c.{'.'.join(map(str, index))}"
+
+    def keys(self) -> list[str]:
+        return [self.key(*index) for index in np.ndindex(*self.grid)]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def count(self) -> int:
+        """Chunks of the array."""
+        return math.prod(self.grid)
+
+    def extent(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the part of a chunk that lies inside the array."""
+        return tuple(min(c, n - c * k) for n, c, k in zip(self.shape, self.chunks, index, strict=True))
+
+    def metadata(self) -> bytes:
+        """The array's zarr.json, written by zarr itself."""
+        return _array_metadata(self)
+
+    def _metadata(self) -> bytes:
+        store = MemoryStore()
+        zarr.create_array(
+            store,
+            shape=self.shape,
+            chunks=self.chunks,
+            dtype=str if self.dtype == STRING else self.dtype,
+            compressors=[ZstdCodec(level=1)] if self.compressed else None,
+            filters=None,
+            dimension_names=self.dimension_names,
+            fill_value="" if self.dtype == STRING else 0,
+            # Chunks of an array in one folder: every folder costs an fsync.
+            chunk_key_encoding={"name": "default", "separator": "."},
+        )
+        return store._store_dict["zarr.json"].to_bytes()
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a decoded chunk; of strings the most that a chunk may hold."""
+        count = math.prod(self.chunks)
+        return 2**26 + count * STRING_BYTES if self.dtype == STRING else count * np.dtype(self.dtype).itemsize
+
+    def encode(self, block: np.ndarray) -> bytes | memoryview:
+        """A chunk's bytes; blocks at the far edge are padded to the full chunk."""
+        if block.shape != self.chunks:
+            full = np.full(self.chunks, "", object) if self.dtype == STRING else np.zeros(self.chunks, self.dtype)
+            full[tuple(map(slice, block.shape))] = block
+            block = full
+        if self.dtype == STRING:
+            raw = VLenUTF8().encode(np.asarray(block, object))
+        else:
+            raw = np.ascontiguousarray(block, np.dtype(self.dtype).newbyteorder("<")).reshape(-1).view(np.uint8).data
+        return bytes(Zstd(level=1).encode(raw)) if self.compressed else raw
+
+    def decode(self, data: bytes, index: tuple[int, ...]) -> np.ndarray:
+        """The part of a chunk that lies inside the array."""
+        if self.compressed and not 0 <= _content_size(data) <= self.chunk_bytes:
+            raise ValueError("a chunk that declares another size than its array")
+        raw = Zstd().decode(data) if self.compressed else data
+        if self.dtype == STRING:
+            block: np.ndarray = VLenUTF8().decode(raw).reshape(self.chunks)
+        else:
+            block = np.frombuffer(raw, np.dtype(self.dtype).newbyteorder("<")).reshape(self.chunks)
+        extent = self.extent(index)
+        return block if extent == self.chunks else block[tuple(map(slice, extent))]
+
+
+@lru_cache(256)
+def _array_metadata(spec: ArraySpec) -> bytes:
+    """The same for every generation of a fit, and zarr takes its time."""
+    return spec._metadata()
+
+
+def _content_size(frame: bytes) -> int:
+    """Decoded size that a zstd frame declares (RFC 8878, section 3.1.1.1), -1 when it is no such frame."""
+    if len(frame) < 6 or frame[:4] != b"\x28\xb5\x2f\xfd":
+        return -1
+    flag, single = frame[4] >> 6, frame[4] >> 5 & 1
+    start = 5 + (1 - single) + (0, 1, 2, 4)[frame[4] & 3]
+    width = (single, 2, 4, 8)[flag]
+    field = frame[start : start + width]
+    return int.from_bytes(field, "little") + (256 if width == 2 else 0) if width == len(field) > 0 else -1
+
+
+def group_metadata(attributes: dict[str, Any]) -> bytes:
+    """A group's zarr.json."""
+    store = MemoryStore()
+    zarr.create_group(store, attributes=attributes)
+    return store._store_dict["zarr.json"].to_bytes()
+
+
+def write(storage: Storage, key: str, data: bytes | memoryview, soon: bool = False) -> tuple[str, int, str]:
+    """Write bytes durably; key, size and digest for the manifest."""
+    (storage.write_soon if soon else storage.write)(key, data)
+    return key, memoryview(data).nbytes, digest(data)
+
+
+def write_block(
+    storage: Storage, prefix: str, spec: ArraySpec, index: tuple[int, ...], block: np.ndarray, soon: bool = False
+) -> Any:
+    """Write one chunk of an array that lives below `prefix`; its manifest entry, keyed relative to `prefix`.
+
+    With `soon` the bytes are durable after the storage's next `settle`.
+    """
+    _, size, check = write(storage, _join(prefix, spec.key(*index)), spec.encode(block), soon)
+    return spec.key(*index), size, check
+
+
+def write_metadata(
+    storage: Storage, prefix: str, specs: list[ArraySpec], attributes: dict[str, Any] | None = None
+) -> Manifest:
+    """Write zarr.json of the arrays, of the groups above them and of `prefix` itself; their manifest.
+
+    Durable after the storage's next `settle`.
+    """
+    groups = {""} | {spec.path.rsplit("/", 1)[0] for spec in specs if "/" in spec.path}
+    texts = {_join(group, "zarr.json"): group_metadata((attributes or {}) if not group else {}) for group in groups}
+    texts.update({f"{spec.path}/zarr.json": spec.metadata() for spec in specs})
+    manifest: Manifest = {}
+    for key, text in sorted(texts.items()):
+        _, size, check = write(storage, _join(prefix, key), text, soon=True)
+        manifest[key] = (size, check)
+    return manifest
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Arrays below a prefix whose every byte is vouched for by a manifest."""
+
+    storage: Storage
+    prefix: str
+    manifest: Manifest
+
+    def where(self, key: str) -> str:
+        return f"{self.storage.url}/{_join(self.prefix, key)}"
+
+    def read_bytes(self, key: str) -> bytes:
+        """Checked bytes of a key."""
+        if key not in self.manifest:
+            raise DamagedStoreError(f"{self.where(key)} is not in the store's manifest")
+        size, check = self.manifest[key]
+        try:
+            data = self.storage.read(_join(self.prefix, key), limit=size + 1)
+        except FileNotFoundError:
+            raise self._missing(key) from None
+        if len(data) != size:
+            found = f"{len(data)} bytes" if len(data) < size else "more bytes"
+            raise DamagedStoreError(f"{self.where(key)} has {found}, not {size}")
+        if digest(data) != check:
+            raise DamagedStoreError(f"{self.where(key)} does not hold the bytes that were written")
+        return data
+
+    def _missing(self, key: str) -> StoreError:
+        if self.prefix and not self.storage.exists(_join(self.prefix, "zarr.json")):
+            return StoreError(
+                f"{self.storage.url}/{self.prefix} has been removed since it was opened: a fit has moved on; "
+                "load the model again, or fit with keep= to keep sweeps"
+            )
+        return DamagedStoreError(f"{self.where(key)} is missing")
+
+    def read_block(self, spec: ArraySpec, *index: int) -> np.ndarray:
+        data = self.read_bytes(spec.key(*index))
+        try:
+            return spec.decode(data, index)
+        except (ValueError, RuntimeError, UnicodeDecodeError) as error:
+            raise DamagedStoreError(f"{self.where(spec.key(*index))} is not a chunk of its array: {error}") from None
+
+    def ask_block(self, spec: ArraySpec, *index: int) -> None:
+        """Say that a block will be read soon."""
+        self.storage.ask(_join(self.prefix, spec.key(*index)))
+
+    def read_array(self, spec: ArraySpec) -> np.ndarray:
+        """A whole (small) array."""
+        out = np.empty(spec.shape, object if spec.dtype == STRING else spec.dtype)
+        for index in np.ndindex(*spec.grid):
+            out[tuple(slice(c * k, c * (k + 1)) for c, k in zip(spec.chunks, index, strict=True))] = self.read_block(
+                spec, *index
+            )
+        return out
+
+    def check_sizes(self) -> None:
+        """See that every file is there with the right size, without reading any."""
+        listing = self.storage.listing(self.prefix)
+        for key, (size, _) in self.manifest.items():
+            found = listing.get(_join(self.prefix, key))
+            if found is None:
+                raise self._missing(key)
+            if found.size != size:
+                raise DamagedStoreError(f"{self.where(key)} has {found.size} bytes, not {size}")
+
+    def check_complete(self, keys: Iterable[str], count: int) -> None:
+        """See that the manifest lists all `count` keys; the count first, so that absurd shapes cost nothing."""
+        if count <= len(self.manifest):
+            lacking = [key for key in keys if key not in self.manifest]
+            if not lacking:
+                return
+            raise DamagedStoreError(f"the manifest of {self.where('')} lacks {lacking[0]}")
+        raise DamagedStoreError(
+            f"the manifest of {self.where('')} lists {len(self.manifest)} files, but its arrays need {count}"
+        )
+
+
+def _join(prefix: str, key: str) -> str:
+    return f"{prefix}/{key}" if prefix else key
+
+
+def seal(record: dict[str, Any]) -> bytes:
+    """A JSON record with its own digest, as canonical bytes."""
+    body = {key: value for key, value in record.items() if key != "digest"}
+    body["digest"] = digest(_canonical(body))
+    return _canonical(body)
+
+
+def unseal(data: bytes, where: str) -> dict[str, Any]:
+    """A record written by `seal`, checked."""
+    try:
+        record: dict[str, Any] = json.loads(data)
+        body = {key: value for key, value in record.items() if key != "digest"}
+        sound = record["digest"] == digest(_canonical(body))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise DamagedStoreError(f"{where} is not a readable record") from None
+    if not sound:
+        raise DamagedStoreError(f"{where} does not hold the record that was written")
+    return record
+
+
+def _canonical(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()

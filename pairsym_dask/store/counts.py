@@ -1,0 +1,500 @@
+"""The counts store: observed pairs in the order each half-sweep wants them, immutable once written.
+
+Pairs are kept twice, by user and by item, in *tiles* (a block of rows x a span of columns), sorted by row and
+then column. A tile owns whole chunks of the arrays `by_<side>/index`, `count` and `length` (pairs a row), all of
+shape (tiles, ..), so that tiles can be written in any order by anyone. `counts.json` is written last: a folder
+without it is not a store. See docs/file_formats.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+from dask.utils import format_bytes
+
+from ..display.cards import card, nearby
+from ..errors import DamagedStoreError, InputError, StoreError
+from ..settings import SIDES, other
+from .arrays import STRING, ArraySpec, Manifest, Sealed, _canonical, seal, unseal, write_block, write_metadata
+from .storage import Storage, digest, open_storage
+
+FORMAT, VERSION = "pairsym-counts", 1
+RECORD = "counts.json"
+MARK = "unfinished"  # key that marks a folder as a store being written
+LABELS = 65_536  # labels a chunk
+PAIRS = 2**18  # pairs a chunk, at most
+SHORT_BLOCK = 16_384  # rows a block on the short side, at most
+LONG_BLOCK = 32_768
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one order of the pairs is cut into tiles: blocks of rows x spans of columns."""
+
+    side: str
+    rows: int
+    columns: int
+    block: int
+    span: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // self.block)
+
+    @property
+    def groups(self) -> int:
+        return -(-self.columns // self.span)
+
+    @property
+    def tiles(self) -> int:
+        return self.blocks * self.groups
+
+    def row_range(self, block: int) -> tuple[int, int]:
+        return block * self.block, min((block + 1) * self.block, self.rows)
+
+    def column_range(self, group: int) -> tuple[int, int]:
+        return group * self.span, min((group + 1) * self.span, self.columns)
+
+    def tile(self, block: int, group: int) -> int:
+        return block * self.groups + group
+
+
+def _power_of_two(x: float) -> int:
+    return 1 << max(0, round(float(np.log2(max(x, 1.0)))))
+
+
+def make_cuts(users: int, items: int, pairs: int) -> dict[str, Cut]:
+    """Tiles of both orders, from the shape and the number of pairs alone.
+
+    The longer side is cut into blocks of rows over all columns; the shorter side into blocks of rows x groups of
+    the longer side's blocks, because its rows are few and heavy.
+
+    >>> make_cuts(620_000, 12_000, 5_500_000)["users"].block
+    32768
+    """
+    size = {"users": users, "items": items}
+    long = "users" if users >= items else "items"
+    short = other(long)
+    target = min(max(pairs / 16, 2.0**12), 2.0**18)
+    block = min(max(_power_of_two(target * size[long] / max(pairs, 1)), 64), LONG_BLOCK)
+    block = min(block, size[long])
+    long_cut = Cut(long, size[long], size[short], block, size[short])
+    short_block = min(SHORT_BLOCK, size[short])
+    row_blocks = -(-size[short] // short_block)
+    tasks = max(8.0, pairs / 2**20)
+    groups = min(max(1, int(np.ceil(tasks / row_blocks))), long_cut.blocks)
+    span = -(-long_cut.blocks // groups) * block
+    return {long: long_cut, short: Cut(short, size[short], size[long], short_block, min(span, size[long]))}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Pairs of one tile: row r has `indices[indptr[r]:indptr[r + 1]]`, columns counted over the whole store."""
+
+    indptr: np.ndarray  # int64
+    indices: np.ndarray  # uint32
+    counts: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.indptr.nbytes + self.indices.nbytes + self.counts.nbytes)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Arrays of a counts store before its size in chunks is known; enough to write any tile."""
+
+    users: int
+    items: int
+    pairs: int
+    count_dtype: str
+
+    @cached_property
+    def cuts(self) -> dict[str, Cut]:
+        return make_cuts(self.users, self.items, self.pairs)
+
+    @cached_property
+    def chunk(self) -> int:
+        """Pairs a chunk."""
+        return min(PAIRS, max(1024, _power_of_two(self.pairs / max(cut.tiles for cut in self.cuts.values()))))
+
+    def pair_arrays(self, side: str, slots: int) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
+        """index, count and length of one order; `slots` chunks for the fullest tile."""
+        cut = self.cuts[side]
+        shape, chunks = (cut.tiles, slots * self.chunk), (1, self.chunk)
+        names = ("tile", "pair")
+        return (
+            ArraySpec(f"by_{side[:-1]}/index", shape, chunks, "uint32", names, compressed=True),
+            ArraySpec(f"by_{side[:-1]}/count", shape, chunks, self.count_dtype, names, compressed=True),
+            ArraySpec(
+                f"by_{side[:-1]}/length", (cut.tiles, cut.block), (1, cut.block), "uint32", ("tile", "row"), True
+            ),
+        )
+
+    def slots(self, pairs: int) -> int:
+        return -(-pairs // self.chunk)
+
+    def marginal(self, side: str) -> ArraySpec:
+        cut = self.cuts[side]
+        return ArraySpec(f"{side}/marginal", (cut.rows,), (cut.block,), "float64", (side[:-1],), compressed=True)
+
+    def label(self, side: str, dtype: str) -> ArraySpec:
+        rows = self.cuts[side].rows
+        return ArraySpec(f"{side}/label", (rows,), (min(LABELS, rows),), dtype, (side[:-1],), compressed=True)
+
+
+def write_tile(storage: Storage, layout: Layout, side: str, block: int, group: int, tile: Tile) -> list[Any]:
+    """Write one tile's chunks; manifest entries. Rows of the tile are those of the block."""
+    t = layout.cuts[side].tile(block, group)
+    pairs = tile.indices.size
+    index, count, length = layout.pair_arrays(side, max(1, layout.slots(pairs)))
+    entries = [write_block(storage, "", length, (t, 0), np.diff(tile.indptr).astype(np.uint32)[None])]
+    for slot in range(layout.slots(pairs)):
+        part = slice(slot * layout.chunk, (slot + 1) * layout.chunk)
+        entries.append(write_block(storage, "", index, (t, slot), tile.indices[None, part]))
+        entries.append(write_block(storage, "", count, (t, slot), tile.counts[None, part]))
+    return entries
+
+
+def begin(path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any] | None = None) -> Storage:
+    """An empty folder for a new store, marked unfinished; leftovers of an interrupted writer are removed."""
+    storage = open_storage(path, storage_options)
+    if storage.exists(RECORD):
+        raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
+    if storage.exists(MARK):
+        for name in storage.folders():
+            storage.remove(name)
+    elif storage.keys() or _is_file(storage):
+        raise StoreError(f"{storage.url} exists already and is not an unfinished counts store; give another path")
+    storage.write(MARK, b"This counts store is being written, or its writer was interrupted.\n")
+    return storage
+
+
+def _is_file(storage: Storage) -> bool:
+    return "://" not in storage.url and os.path.isfile(storage.url)
+
+
+def finish(
+    storage: Storage,
+    layout: Layout,
+    tile_pairs: dict[str, list[int]],
+    marginals: dict[str, np.ndarray],
+    labels: dict[str, np.ndarray],
+    entries: list[Any],
+    source: str,
+) -> Counts:
+    """Write labels, marginals and metadata, then the record that makes the folder a store."""
+    files: Manifest = {key: (size, check) for key, size, check in entries}
+    specs: list[ArraySpec] = []
+    dtypes: dict[str, str] = {}
+    for side in SIDES:
+        dtypes[side] = "int64" if np.issubdtype(labels[side].dtype, np.integer) else STRING
+        slots = max(1, max(layout.slots(pairs) for pairs in tile_pairs[side]))
+        label, marginal = layout.label(side, dtypes[side]), layout.marginal(side)
+        specs += [*layout.pair_arrays(side, slots), label, marginal]
+        for spec, values in ((label, labels[side]), (marginal, marginals[side])):
+            for k in range(spec.grid[0]):
+                part = values[k * spec.chunks[0] : (k + 1) * spec.chunks[0]]
+                key, size, check = write_block(storage, "", spec, (k,), part)
+                files[key] = (size, check)
+    files |= write_metadata(storage, "", specs, {"format": FORMAT, "version": VERSION})
+    body = {
+        "format": FORMAT,
+        "version": VERSION,
+        "layout": asdict(layout),
+        "cuts": {side: [cut.block, cut.span] for side, cut in layout.cuts.items()},
+        "chunk": layout.chunk,
+        "total": float(marginals["users"].sum()).hex(),
+        "labels": dtypes,
+        "tiles": tile_pairs,
+        "files": files,
+    }
+    body["content"] = digest(_canonical(body))
+    storage.sync()
+    # Addresses may carry credentials, which never enter a store.
+    storage.write(RECORD, seal({**body, "source": re.sub(r"://[^/@\s]*@", "://", source)}))
+    storage.sync()
+    storage.remove(MARK)
+    return open_counts(storage)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """An open counts store."""
+
+    storage: Storage
+    layout: Layout
+    record: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return self.storage.url
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.layout.users, self.layout.items
+
+    @property
+    def nnz(self) -> int:
+        """Distinct pairs."""
+        return self.layout.pairs
+
+    @property
+    def total(self) -> float:
+        """Sum of all counts, D."""
+        return float.fromhex(self.record["total"])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the counts as matrices: wide, because sums of the stored bytes would wrap round."""
+        return np.dtype(np.int64 if np.dtype(self.layout.count_dtype).kind == "u" else np.float64)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the content: the same pairs and labels give the same one, wherever they came from."""
+        return str(self.record["content"])
+
+    @cached_property
+    def sealed(self) -> Sealed:
+        return Sealed(self.storage, "", {key: tuple(value) for key, value in self.record["files"].items()})
+
+    @property
+    def cuts(self) -> dict[str, Cut]:
+        return self.layout.cuts
+
+    def tile_pairs(self, side: str, block: int, group: int) -> int:
+        return int(self.record["tiles"][side][self.cuts[side].tile(block, group)])
+
+    def _pair_arrays(self, side: str) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
+        slots = max(self.layout.slots(n) for n in self.record["tiles"][side])
+        return self.layout.pair_arrays(side, max(1, slots))
+
+    def ask_tile(self, side: str, block: int, group: int) -> None:
+        """Say that a tile will be read soon."""
+        t = self.cuts[side].tile(block, group)
+        index, count, length = self._pair_arrays(side)
+        self.sealed.ask_block(length, t, 0)
+        for slot in range(self.layout.slots(self.tile_pairs(side, block, group))):
+            self.sealed.ask_block(index, t, slot)
+            self.sealed.ask_block(count, t, slot)
+
+    def read_tile(self, side: str, block: int, group: int) -> Tile:
+        """One tile, checked against its digests."""
+        cut, pairs = self.cuts[side], self.tile_pairs(side, block, group)
+        t = cut.tile(block, group)
+        index, count, length = self._pair_arrays(side)
+        first, stop = cut.row_range(block)
+        lengths = self.sealed.read_block(length, t, 0)[0, : stop - first]
+        indptr = np.zeros(stop - first + 1, np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        indices, counts = np.empty(pairs, np.uint32), np.empty(pairs, self.layout.count_dtype)
+        for slot in range(self.layout.slots(pairs)):
+            part = slice(slot * self.layout.chunk, min((slot + 1) * self.layout.chunk, pairs))
+            indices[part] = self.sealed.read_block(index, t, slot)[0, : part.stop - part.start]
+            counts[part] = self.sealed.read_block(count, t, slot)[0, : part.stop - part.start]
+        return Tile(indptr, indices, counts)
+
+    def rows(self, side: str, block: int) -> Tile:
+        """All pairs of a block of rows, over all columns."""
+        cut = self.cuts[side]
+        tiles = [self.read_tile(side, block, group) for group in range(cut.groups)]
+        if len(tiles) == 1:
+            return tiles[0]
+        first, stop = cut.row_range(block)
+        row = np.concatenate([np.repeat(np.arange(stop - first), np.diff(tile.indptr)) for tile in tiles])
+        order = np.argsort(row, kind="stable")
+        indptr = np.sum([tile.indptr for tile in tiles], axis=0)
+        indices = np.concatenate([tile.indices for tile in tiles])[order]
+        return Tile(indptr, indices, np.concatenate([tile.counts for tile in tiles])[order])
+
+    def marginal(self, side: str, block: int | None = None) -> np.ndarray:
+        """c_i or c_j, of one block or of all."""
+        spec = self.layout.marginal(side)
+        return self.sealed.read_array(spec) if block is None else self.sealed.read_block(spec, block)
+
+    def labels(self, side: str) -> np.ndarray:
+        return self._indexes[side].to_numpy()
+
+    def some_labels(self, side: str, first: int, stop: int) -> np.ndarray:
+        """Labels of a range of rows, reading only their chunks."""
+        spec = self.layout.label(side, self.record["labels"][side])
+        size = spec.chunks[0]
+        chunks = [self.sealed.read_block(spec, k) for k in range(first // size, -(-stop // size))]
+        start = first // size * size
+        return np.concatenate([np.empty(0, chunks[0].dtype if chunks else np.int64), *chunks])[
+            first - start : stop - start
+        ]
+
+    @cached_property
+    def _indexes(self) -> dict[str, pd.Index]:
+        return _LazyIndexes(self)
+
+    @property
+    def user_ids(self) -> np.ndarray:
+        return self.labels("users")
+
+    @property
+    def item_ids(self) -> np.ndarray:
+        return self.labels("items")
+
+    def find(self, side: str, labels: np.ndarray) -> np.ndarray:
+        """Row numbers of labels, -1 for unknown ones."""
+        return np.asarray(self._indexes[side].get_indexer(pd.Index(labels)))
+
+    def positions(self, side: str, labels: Any) -> np.ndarray:
+        """Row numbers of labels; unknown ones are an error that names them."""
+        wanted = np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object))
+        found = self.find(side, wanted)
+        if (found < 0).any():
+            unknown = [str(label) for label in wanted[found < 0][:5]]
+            more = int((found < 0).sum()) - len(unknown)
+            raise InputError(
+                f"unknown {side[:-1]} label{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}"
+                + (f" and {more} more" if more > 0 else "")
+                + f"; the store knows {len(self._indexes[side])} {side}, "
+                f"for instance {self.labels(side)[:1].tolist()[0]!r}"
+            )
+        return found
+
+    def to_scipy(self) -> scipy.sparse.csr_matrix:
+        """The whole matrix in memory, users x items."""
+        tiles = [self.rows("users", b) for b in range(self.cuts["users"].blocks)]
+        indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(tile.indptr) for tile in tiles]))])
+        indices = np.concatenate([tile.indices for tile in tiles]).astype(np.int64)
+        data = np.concatenate([tile.counts for tile in tiles]).astype(self.dtype)
+        return scipy.sparse.csr_matrix((data, indices, indptr), self.shape)
+
+    def to_dask(self) -> Any:
+        """A lazy dask array of sparse.GCXS blocks, users x items, a block a row block."""
+        import dask
+        import dask.array as da
+        import sparse
+
+        cut = self.cuts["users"]
+        load = dask.delayed(_gcxs, pure=True)
+        meta = sparse.GCXS.from_numpy(np.zeros((0, 0), self.dtype))
+        blocks = []
+        for b in range(cut.blocks):
+            first, stop = cut.row_range(b)
+            delayed = load(self, b, dask_key_name=f"read-counts-{self.digest[:8]}-{b}")
+            blocks.append(da.from_delayed(delayed, (stop - first, cut.columns), self.dtype, meta=meta))
+        return da.concatenate(blocks, axis=0)
+
+    def __repr__(self) -> str:
+        users, items = self.shape
+        what = f"{users:,} users x {items:,} items, {self.nnz:,} pairs, total {self.total:,.10g}"
+        return f"Counts({nearby(self.path)!r}, {what})"
+
+    def _repr_html_(self) -> str:
+        users, items = self.shape
+        files = self.record["files"]
+        return card(
+            "Counts",
+            {
+                "store": nearby(self.path),
+                "shape": f"{users:,} users x {items:,} items",
+                "pairs": f"{self.nnz:,}, total count {self.total:,.10g}, density {self.nnz / (users * items):.3%}",
+                "blocks": ", ".join(
+                    f"{self.cuts[side].blocks:,} of {self.cuts[side].block:,} {side}" for side in SIDES
+                ),
+                "on disk": f"{format_bytes(sum(int(size) for size, _ in files.values()))} in {len(files):,} files",
+            },
+        )
+
+
+class _LazyIndexes(dict[str, pd.Index]):
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __missing__(self, side: str) -> pd.Index:
+        counts = self.counts
+        spec = counts.layout.label(side, counts.record["labels"][side])
+        self[side] = pd.Index(counts.sealed.read_array(spec))
+        return self[side]
+
+
+def _all_whole(labels: Any) -> bool:
+    values = [labels] if np.isscalar(labels) else labels
+    return all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values)
+
+
+def _gcxs(counts: Counts, block: int) -> Any:
+    import sparse
+
+    first, stop = counts.cuts["users"].row_range(block)
+    tile = counts.rows("users", block)
+    shape = (stop - first, counts.shape[1])
+    return sparse.GCXS(
+        (tile.counts.astype(counts.dtype), tile.indices.astype(np.int64), tile.indptr),
+        shape=shape,
+        compressed_axes=(0,),
+    )
+
+
+def open_counts(
+    path: str | os.PathLike[str] | Storage | Counts, storage_options: dict[str, Any] | None = None
+) -> Counts:
+    """Open a counts store; sizes of all its files are checked, digests when they are read."""
+    if isinstance(path, Counts):
+        return path
+    storage = open_storage(path, storage_options)
+    try:
+        data = storage.read(RECORD)
+    except (FileNotFoundError, NotADirectoryError):
+        if storage.exists(MARK):
+            raise StoreError(
+                f"{storage.url} is not complete: its ingest was interrupted; run the ingest again"
+            ) from None
+        raise StoreError(f"{storage.url} is not a counts store: it has no {RECORD}") from None
+    record = unseal(data, f"{storage.url}/{RECORD}")
+    if record.get("format") != FORMAT:
+        raise StoreError(f"{storage.url} is a {record.get('format')!r} store, not a counts store")
+    if record.get("version") != VERSION:
+        raise StoreError(
+            f"{storage.url} has counts format version {record.get('version')}; "
+            f"this pairsym_dask reads version {VERSION}"
+        )
+    try:
+        counts = Counts(storage, Layout(**record["layout"]), record)
+        for side, cut in counts.cuts.items():
+            if [cut.block, cut.span] != record["cuts"][side]:
+                raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
+        _check_complete(counts)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DamagedStoreError(f"{storage.url}/{RECORD} does not describe a counts store: {error!r}") from None
+    counts.sealed.check_sizes()
+    return counts
+
+
+def _check_complete(counts: Counts) -> None:
+    """See that the record's shapes agree with its files, before anything is made after those shapes."""
+    for side, cut in counts.cuts.items():
+        pairs = counts.record["tiles"][side]
+        if len(pairs) != cut.tiles or sum(pairs) != counts.nnz or any(n < 0 for n in pairs):
+            raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
+        label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.layout.marginal(side)
+        slots = [counts.layout.slots(n) for n in pairs]
+        arrays = counts.layout.pair_arrays(side, max(1, *slots))
+        keys = itertools.chain(
+            label.keys() if label.count <= len(counts.record["files"]) else (),
+            marginal.keys(),
+            (arrays[2].key(t, 0) for t in range(cut.tiles)),
+            (array.key(t, slot) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
+        )
+        counts.sealed.check_complete(keys, label.count + marginal.count + cut.tiles + 2 * sum(slots))
+
+
+def iterate_rows(counts: Counts, side: str) -> Iterator[tuple[int, Tile]]:
+    """First row and pairs of every block of a side."""
+    for block in range(counts.cuts[side].blocks):
+        yield counts.cuts[side].row_range(block)[0], counts.rows(side, block)

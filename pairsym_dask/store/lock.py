@@ -1,0 +1,184 @@
+"""One fit at a time on a model store: a numbered lock record with a heartbeat.
+
+    model.zarr/lock/00001.json   who holds the store: host, process, since when; put if absent
+    model.zarr/lock/00001.beat   rewritten every few seconds while the holder lives
+
+The lock spares people wasted work and clear words; what makes two drivers harmless is the commit record, which
+exactly one of them can put.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from ..errors import StoreError
+from .storage import Storage
+
+_RECORD = re.compile(r"lock/\d{5,}\.json")
+BEAT_SECONDS = 10.0
+_held: set[str] = set()  # ids of the locks that this process holds
+STALE_SECONDS = 60.0  # a holder on another machine that has not beaten for so long is dead
+
+
+def _machine() -> str:
+    """What must be equal for a process number to mean the same process: the boot and the process namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"{socket.gethostname()} {psutil.boot_time():.0f}"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a store."""
+
+    key: str
+    host: str
+    pid: int
+    since: str
+    alive: bool
+
+    def __str__(self) -> str:
+        return f"a fit on {self.host} (process {self.pid}, since {self.since})"
+
+
+def holder(storage: Storage, reading: bool = False) -> Holder | None:
+    """The newest lock of a store and whether its holder lives; None when nobody holds it.
+
+    With `reading` nothing is written to the store: this machine's clock is taken for the store's.
+    """
+    records = [key for key in storage.listing("lock") if _RECORD.fullmatch(key)]
+    if not records:
+        return None
+    key = max(records)
+    try:
+        record = json.loads(storage.read(key))
+        found = (str(record["host"]), int(record["pid"]), str(record["since"]))
+        same, started, name = record["machine"] == _machine(), float(record["started"]), str(record["id"])
+    except FileNotFoundError:
+        return holder(storage, reading)  # released in between
+    except (ValueError, KeyError, TypeError):
+        found, same, started, name = ("an unknown machine", 0, "an unknown time"), False, 0.0, ""
+    if same and found[1] == os.getpid():
+        alive = name in _held  # one that this process could not remove when its fit ended holds nothing
+    else:
+        alive = _runs(found[1], started) if same else _beats(storage, key, reading)
+    return Holder(key, *found, alive)
+
+
+def _runs(pid: int, started: float) -> bool:
+    """Whether this very process runs; its number alone may have been given to another one since."""
+    try:
+        process = psutil.Process(pid)
+        return bool(abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def _beats(storage: Storage, key: str, reading: bool) -> bool:
+    """Whether a holder elsewhere has beaten lately."""
+    beats = [entry.changed for name, entry in storage.listing("lock").items() if name.startswith(key[:-5])]
+    return bool(beats) and (time.time() if reading else now(storage)) - max(beats) < STALE_SECONDS
+
+
+def now(storage: Storage) -> float:
+    """The time by the store's own clock."""
+    probe = f"lock/{uuid.uuid4().hex}.clock"
+    storage.write(probe, b"")
+    try:
+        return storage.entry(probe).changed
+    finally:
+        storage.remove(probe)
+
+
+class Lock:
+    """Holds a store for a fit; a context manager."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.key = ""
+        self._id = uuid.uuid4().hex
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Lock:
+        _held.add(self._id)  # before the record is there to be judged by other threads
+        try:
+            while not self._take():
+                pass
+            self._sweep_out()
+        except BaseException:
+            _held.discard(self._id)
+            raise
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="pairsym-heartbeat")
+        self._thread.start()
+        return self
+
+    def _take(self) -> bool:
+        """Try to become the holder; an error when another one is."""
+        held = holder(self.storage)
+        if held is not None and held.alive:
+            raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
+        number = 1 if held is None else int(held.key[5:-5]) + 1
+        self.key = f"lock/{number:05d}.json"
+        if not self.storage.put_if_absent(self.key, self._record()):
+            return False
+        # A listing taken while another one took over may have shown neither lock: look again.
+        if any(key.endswith(".json") and key > self.key for key in self.storage.listing("lock")):
+            self.storage.remove(self.key)
+            return False
+        return True
+
+    def _record(self) -> bytes:
+        process = psutil.Process()
+        record: dict[str, Any] = {
+            "id": self._id,
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "pid": process.pid,
+            "started": process.create_time(),
+            "since": datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds"),
+        }
+        return json.dumps(record).encode()
+
+    def _sweep_out(self) -> None:
+        """Remove what dead holders left."""
+        for key in self.storage.listing("lock"):
+            if key < self.key and (key.endswith((".json", ".beat")) or ".clock" in key):
+                self.storage.remove(key)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            try:
+                self.storage.write(f"{self.key[:-5]}.beat", b"")
+            except Exception:
+                pass  # a store that cannot be written stops the fit by itself; a missed beat need not
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            self._remove()
+        except StoreError:
+            if exception[0] is None:
+                raise
+
+    def _remove(self) -> None:
+        _held.discard(self._id)
+        self.storage.remove(self.key)
+        self.storage.remove(f"{self.key[:-5]}.beat")

@@ -1,0 +1,374 @@
+"""The model store: one write-once generation of arrays per sweep, made real by a chained commit record.
+
+    model.zarr/zarr.json                            marks the folder as a model store
+    model.zarr/generation-00003-<attempt>/users/..  arrays of sweep 3, each chunk written by one task
+    model.zarr/commits/00003.json                   put if absent; digests of every file, scalars, parent's digest
+    model.zarr/generation-00003-<attempt>/receipt   left after the commit, so that a lost record is seen as damage
+    model.zarr/lock/                                who is fitting (lock.py)
+    model.zarr/damaged-<time>/                      what `discard_damaged` has set aside
+
+A reader believes commit records only: what they do not list does not exist. No pointer is ever changed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import DamagedStoreError, StoreError
+from ..settings import SIDES, Settings
+from .arrays import ArraySpec, Manifest, Sealed, group_metadata, seal, unseal, write_metadata
+from .lock import Holder, Lock, holder, now
+from .storage import Storage, digest, open_storage
+
+FORMAT, VERSION = "pairsym-model", 1
+KEPT = 2  # newest generations that are kept
+GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was written to it for so long
+SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
+_GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
+_COMMIT = re.compile(r"commits/(\d{5,})\.json")
+_REMOVED = "removed-"  # a generation that is being deleted
+
+
+def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Settings) -> dict[str, ArraySpec]:
+    """Arrays of a generation by path; a block of rows is one chunk of each."""
+    specs = {}
+    for side in SIDES:
+        n, block, name = rows[side], blocks[side], side[:-1]
+        for array in ("mean", "precision"):
+            shape, chunks = (n, settings.factors), (block, settings.factors)
+            specs[f"{side}/{array}"] = ArraySpec(f"{side}/{array}", shape, chunks, settings.dtype, (name, "factor"))
+        for array, dtype in (
+            ("bias", settings.dtype),
+            ("bias_precision", settings.dtype),
+            ("selection", "float64"),
+            ("background", "float64"),
+        ):
+            specs[f"{side}/{array}"] = ArraySpec(f"{side}/{array}", (n,), (block,), dtype, (name,))
+    # log s_i of the next sweep, up to its normaliser: a by-product of the selection pass.
+    specs["users/next"] = ArraySpec("users/next", (rows["users"],), (blocks["users"],), "float64", ("user",))
+    return specs
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One committed sweep."""
+
+    storage: Storage
+    record: dict[str, Any]
+
+    @property
+    def sweep(self) -> int:
+        return int(self.record["sweep"])
+
+    @property
+    def kept(self) -> bool:
+        """Whether the user asked to keep this sweep for good."""
+        return bool(self.record["kept"])
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**self.record["settings"])
+
+    @property
+    def folder(self) -> str:
+        return str(self.record["generation"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the generation's files."""
+        return sum(int(size) for size, _ in self.record["files"].values())
+
+    def scalar(self, name: str) -> float:
+        return float.fromhex(self.record["scalars"][name])
+
+    @cached_property
+    def sealed(self) -> Sealed:
+        """The arrays; every chunk is in the manifest with the size that its array declares."""
+        files = {key: (int(size), str(check)) for key, (size, check) in self.record["files"].items()}
+        sealed = Sealed(self.storage, self.folder, files)
+        specs = self.arrays.values()
+        sealed.check_complete((key for spec in specs for key in spec.keys()), sum(spec.count for spec in specs))
+        for spec in specs:
+            if any(files[key][0] != spec.chunk_bytes for key in spec.keys()):
+                raise DamagedStoreError(f"{sealed.where(spec.path)} has other shapes than its chunks")
+        return sealed
+
+    @property
+    def arrays(self) -> dict[str, ArraySpec]:
+        return generation_arrays(self.record["rows"], self.record["blocks"], self.settings)
+
+
+class ModelStore:
+    """A folder of generations and commits."""
+
+    def __init__(self, path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any] | None = None) -> None:
+        self.storage = open_storage(path, storage_options)
+        self.url = self.storage.url
+
+    def is_model(self) -> bool:
+        return self._mark() is not None
+
+    def _mark(self) -> bytes | None:
+        """The file that marks a model store, None when this is none."""
+        try:
+            text = self.storage.read("zarr.json", limit=2**20)
+            return text if json.loads(text)["attributes"]["format"] == FORMAT else None
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def check_target(self) -> None:
+        """Refuse a place that holds something else than a model store."""
+        if self.is_model():
+            return
+        if (os.path.isfile(self.url) or self.storage.keys()) and not self.is_model():  # another one may have made it
+            raise StoreError(f"{self.url} exists already and is not a sound model store; give another path")
+
+    def create(self) -> None:
+        """Make the folder, or accept a model store that is there; refuse anything else."""
+        self.check_target()
+        if self.is_model():
+            return
+        self.storage.write("zarr.json", group_metadata({"format": FORMAT, "version": VERSION}))
+        self.storage.sync()
+
+    def lock(self) -> Lock:
+        """Hold the store for a fit."""
+        return Lock(self.storage)
+
+    def holder(self) -> Holder | None:
+        """Who is fitting in this store now."""
+        held = holder(self.storage, reading=True)
+        return held if held is not None and held.alive else None
+
+    def holds_commits(self) -> bool:
+        return bool(self._commit_keys())
+
+    def _commit_keys(self) -> list[str]:
+        keys = [key for key in self.storage.keys("commits") if _COMMIT.fullmatch(key)]
+        return sorted(keys, key=lambda key: (len(key), key))
+
+    def commits(self, last: int | None = None) -> list[Commit]:
+        """All commit records, oldest first, with their chain checked; with `last` those up to that sweep only."""
+        mark = self._mark()
+        if mark is None:
+            if os.path.exists(self.url) or "://" in self.url:
+                raise StoreError(f"{self.url} is not a model store")
+            raise StoreError(f"there is no model store at {self.url}")
+        keys = self._commit_keys()[: None if last is None else last + 1]
+        commits: list[Commit] = []
+        for key, data in zip(keys, self.storage.read_many(keys), strict=True):
+            commits.append(self._chained(commits, key, data, mark))
+        if last is None:
+            self._check_receipts(len(commits))
+        return commits
+
+    def _chained(self, before: list[Commit], key: str, data: bytes, mark: bytes) -> Commit:
+        """A commit record that follows from those before it."""
+        where = f"{self.url}/{key}"
+        record = unseal(data, where)
+        if record.get("format") != FORMAT or record.get("version") != VERSION:
+            raise StoreError(
+                f"{where} has format {record.get('format')!r} version {record.get('version')}; "
+                f"this pairsym_dask reads {FORMAT!r} version {VERSION}"
+            )
+        number = len(before)
+        parent = before[-1].record["digest"] if before else None
+        if record["sweep"] != number or record["parent"] != parent or key != commit_key(number):
+            raise DamagedStoreError(f"{where} does not follow from the commit before it")
+        if not _GENERATION.fullmatch(record["generation"]):
+            raise DamagedStoreError(f"{where} names a generation that cannot be: {record['generation']!r}")
+        if record["mark"] != digest(mark):
+            raise DamagedStoreError(f"{self.url}/zarr.json does not hold the bytes that were written")
+        return Commit(self.storage, record)
+
+    def _check_receipts(self, commits: int) -> None:
+        receipts = [
+            int(match[1])
+            for name in self.storage.folders()
+            if (match := _GENERATION.fullmatch(name)) and self.storage.exists(f"{name}/receipt")
+        ]
+        if receipts and max(receipts) >= commits and max(receipts) >= len(self._commit_keys()):
+            raise DamagedStoreError(
+                f"{self.url} holds a receipt for sweep {max(receipts)}, but its commit record is gone"
+            )
+
+    def mend(self, commits: list[Commit]) -> None:
+        """Finish what a killed fit left half done after its last commit: names on disk, the receipt."""
+        try:
+            self.storage.settle()
+        except StoreError:
+            pass  # of an attempt that has failed already
+        if commits:
+            self.storage.sync("commits")
+            if not self.storage.exists(f"{commits[-1].folder}/receipt"):
+                self._leave_receipt(commits[-1])
+
+    def _leave_receipt(self, commit: Commit) -> None:
+        self.storage.write(f"{commit.folder}/receipt", receipt(commit))
+        self.storage.sync_names(commit.folder)
+
+    def check_space(self, needed: int, commits: list[Commit]) -> None:
+        """Refuse to begin a sweep that the disk cannot hold; dead attempts go first."""
+        if self._lacks(needed):
+            self.clean(commits, grace=0.0)
+        if self._lacks(needed):
+            free = self.storage.free() or 0
+            raise StoreError(
+                f"the disk of {self.url} has {free / 2**20:,.1f} MiB free and a sweep needs "
+                f"{(needed + SPARE) / 2**20:,.1f} MiB; free some space and run the fit again: "
+                "it goes on where it stopped"
+            )
+
+    def _lacks(self, needed: int) -> bool:
+        free = self.storage.free()
+        return free is not None and free < needed + SPARE
+
+    def begin_generation(self, sweep: int, specs: dict[str, ArraySpec]) -> tuple[str, Manifest]:
+        """A new, empty generation folder with the metadata of its arrays."""
+        folder = f"generation-{sweep:05d}-{uuid.uuid4().hex[:12]}"
+        return folder, write_metadata(self.storage, folder, list(specs.values()), {"sweep": sweep})
+
+    def commit(self, record: dict[str, Any], specs: dict[str, ArraySpec]) -> Commit:
+        """Make a generation real. Every chunk must be accounted for; exactly one writer wins a sweep."""
+        files = record["files"]
+        missing = [key for spec in specs.values() for key in spec.keys() if key not in files]
+        if missing:
+            raise StoreError(f"sweep {record['sweep']} is not complete: {len(missing)} chunks lack, first {missing[0]}")
+        # Chunks and their names are on disk before the record that vouches for them.
+        self.storage.sync(record["generation"])
+        mark = digest(self.storage.read("zarr.json"))
+        data = seal({**record, "mark": mark, "format": FORMAT, "version": VERSION})
+        if not self.storage.put_if_absent(commit_key(record["sweep"]), data):
+            raise StoreError(f"another fit has committed sweep {record['sweep']} of {self.url}; this one stops")
+        commit = Commit(self.storage, unseal(data, self.url))
+        self._leave_receipt(commit)
+        return commit
+
+    def wanted(self, commits: list[Commit]) -> list[Commit]:
+        """Commits whose generations are promised to be there: the last ones, and those that the user keeps."""
+        return [commit for commit in commits if commit.kept or commit.sweep >= len(commits) - KEPT]
+
+    def is_there(self, commit: Commit) -> bool:
+        """Whether a commit's generation has not been removed."""
+        return self.storage.exists(f"{commit.folder}/zarr.json")
+
+    def clean(self, commits: list[Commit], grace: float | None = None) -> None:
+        """Remove generations that no wanted commit stands for; attempts without a commit after a grace time."""
+        grace = GRACE_SECONDS if grace is None else grace
+        kept = {commit.folder for commit in self.wanted(commits)}
+        committed = {commit.folder for commit in commits}
+        clock: float | None = None
+        for name in self.storage.folders():
+            if name.startswith(_REMOVED):
+                self.storage.remove(name)
+            elif _GENERATION.fullmatch(name) and name not in kept:
+                if name not in committed and grace > 0:
+                    clock = now(self.storage) if clock is None else clock
+                    # Tasks of a driver that was killed beside a living cluster may still be writing.
+                    if self.storage.last_write(name) > clock - grace:
+                        continue
+                self.remove_generation(name)
+        if clock is not None:
+            for folder in ("", "commits", "lock"):
+                self.storage.remove_partials(folder, clock - grace)
+
+    def remove_generation(self, folder: str) -> None:
+        """Delete a generation so that it is never seen half deleted."""
+        if "://" in self.url:
+            self.storage.remove(f"{folder}/zarr.json")
+            self.storage.remove(folder)
+            return
+        try:
+            self.storage.move(folder, _REMOVED + folder)
+        except FileNotFoundError:
+            return  # gone already
+        self.storage.remove_soon(_REMOVED + folder)
+
+    # Damage
+
+    def problems(self, commit: Commit) -> Iterator[str]:
+        """What is wrong with a commit's generation, every file read."""
+        try:
+            sealed = commit.sealed
+        except StoreError as error:
+            yield str(error)
+            return
+        for key in sorted(sealed.manifest):
+            try:
+                sealed.read_bytes(key)
+            except StoreError as error:
+                yield str(error)
+
+    def discard_damaged(self) -> list[str]:
+        """Set aside all that came after the last sound sweep; what was moved, in words. Nothing is deleted."""
+        aside = f"damaged-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
+        moved: list[str] = []
+        keys = self._commit_keys()
+        mark = group_metadata({"format": FORMAT, "version": VERSION})
+        if keys and (not self.storage.exists("zarr.json") or self.storage.read("zarr.json") != mark):
+            self._set_aside("zarr.json", aside, moved)
+            self.storage.write("zarr.json", mark)
+        chain: list[Commit] = []
+        try:
+            for key, data in zip(keys, self.storage.read_many(keys), strict=True):
+                chain.append(self._chained(chain, key, data, mark))
+        except DamagedStoreError:
+            pass
+        sound = len(chain)
+        while sound and any(True for _ in self.problems(chain[sound - 1])):
+            sound -= 1
+        good = {commit.folder for commit in chain[:sound]}
+        late = [
+            name
+            for name in self.storage.folders()
+            if (match := _GENERATION.fullmatch(name)) and name not in good and int(match[1]) >= sound
+        ]
+        receipts = [name for name in late if self.storage.exists(f"{name}/receipt")]
+        if sound == len(keys) and not receipts:
+            return moved
+        if not sound:
+            raise StoreError(f"{self.url} holds no sound sweep any more; start again with another path")
+        # Newest first: whatever interrupts this, the records that stay are a chain.
+        for name in [*reversed(keys[sound:]), *receipts, *(name for name in late if name not in receipts)]:
+            self._set_aside(name, aside, moved)
+        self.storage.sync()
+        return moved
+
+    def _set_aside(self, name: str, aside: str, moved: list[str]) -> None:
+        try:
+            self.storage.move(name, f"{aside}/{name}")
+        except FileNotFoundError:
+            moved.append(f"{self.url}/{name} was missing")
+        else:
+            moved.append(f"{self.url}/{name} is now {self.url}/{aside}/{name}")
+
+
+def commit_key(sweep: int) -> str:
+    return f"commits/{sweep:05d}.json"
+
+
+def receipt(commit: Commit) -> bytes:
+    """What is left in a generation after its commit."""
+    return seal({"sweep": commit.sweep, "commit": commit.record["digest"]})
+
+
+def read_rows(commit: Commit, path: str, positions: np.ndarray) -> np.ndarray:
+    """Some rows of an array, reading only the chunks they lie in."""
+    spec, sealed = commit.arrays[path], commit.sealed
+    out = np.empty((positions.size, *spec.shape[1:]), spec.dtype)
+    block = positions // spec.chunks[0]
+    for b in np.unique(block):
+        here = block == b
+        chunk = sealed.read_block(spec, int(b), *([0] * (len(spec.shape) - 1)))
+        out[here] = chunk[positions[here] - b * spec.chunks[0]]
+    return out

@@ -1,0 +1,159 @@
+"""Read everything in a store and say what is sound and what is not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import DamagedStoreError, StoreError
+from ..settings import SIDES
+from . import counts as counts_module
+from .arrays import Sealed, unseal
+from .counts import open_counts
+from .model_store import Commit, ModelStore, receipt
+from .storage import Storage, open_storage
+
+
+@dataclass
+class Report:
+    """What `verify` found; prints as one line a finding."""
+
+    path: str
+    kind: str  # "counts" or "model"
+    damage: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: int = 0
+    bytes: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return not self.damage
+
+    def lines(self) -> list[str]:
+        """The findings, the verdict last."""
+        read = f"{self.files:,} files, {self.bytes / 2**20:,.1f} MiB read"
+        verdict = "sound" if self.sound else f"NOT SOUND ({len(self.damage)} findings)"
+        return [*self.notes, *(f"damaged: {line}" for line in self.damage), f"{self.path}: {verdict}; {read}"]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def verify(path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any] | None = None) -> Report:
+    """Read every file of a counts or model store against its digest; a fit may be running on it."""
+    storage = open_storage(path, storage_options)
+    store = ModelStore(storage)
+    if store.is_model() or store.holds_commits():
+        return _verify_model(store)
+    return _verify_counts(storage)
+
+
+def _verify_counts(storage: Storage) -> Report:
+    report = Report(storage.url, "counts")
+    try:
+        record = unseal(storage.read(counts_module.RECORD), f"{storage.url}/{counts_module.RECORD}")
+        files = {key: (int(size), str(check)) for key, (size, check) in record["files"].items()}
+    except FileNotFoundError:
+        if not (storage.exists("zarr.json") or storage.exists(counts_module.MARK)):
+            raise StoreError(f"there is no counts or model store at {storage.url}") from None
+        report.damage.append(
+            f"{storage.url}/{counts_module.RECORD} is missing: the ingest was interrupted, or the file was lost"
+        )
+        return report
+    except DamagedStoreError as error:
+        report.damage.append(str(error))
+        return report
+    report.files += 1
+    sealed = Sealed(storage, "", files)
+    for key in sorted(files):
+        _read(report, sealed, key)
+    if report.sound:
+        try:
+            counts = open_counts(storage)
+            for side in SIDES:
+                for _ in counts_module.iterate_rows(counts, side):
+                    pass
+        except DamagedStoreError as error:
+            report.damage.append(str(error))
+    known = {*files, counts_module.RECORD}
+    report.notes += [f"not part of the store: {key}" for key in storage.keys() if key not in known]
+    return report
+
+
+def _read(report: Report, sealed: Sealed, key: str) -> None:
+    try:
+        report.bytes += len(sealed.read_bytes(key))
+        report.files += 1
+    except StoreError as error:
+        report.damage.append(str(error))
+
+
+def _verify_model(store: ModelStore) -> Report:
+    report = Report(store.url, "model")
+    try:
+        commits = store.commits()
+    except StoreError as error:
+        report.damage.append(str(error))
+        commits = _sound_prefix(store)
+    report.files += len(commits) + store.is_model()
+    for commit in store.wanted(commits):
+        _verify_generation(report, store, commit, len(commits))
+    if not commits and report.sound:
+        report.notes.append("no sweep is committed yet")
+    held = store.holder()
+    if held is not None:
+        report.notes.append(f"in use by {held}")
+    folders = {commit.folder for commit in commits}
+    for name in store.storage.folders():
+        if name.startswith("generation-") and name not in folders:
+            report.notes.append(f"{name}: an attempt without a commit, removed by a later fit")
+        if name.startswith("damaged-"):
+            report.notes.append(f"{name}: set aside earlier, not read")
+    return report
+
+
+def _sound_prefix(store: ModelStore) -> list[Commit]:
+    """The records before the first damaged one."""
+    for last in range(len(store.storage.keys("commits")), -1, -1):
+        try:
+            return store.commits(last=last)
+        except StoreError:
+            pass
+    return []
+
+
+def _verify_generation(report: Report, store: ModelStore, commit: Commit, commits: int) -> None:
+    found = Report(report.path, report.kind)
+    try:
+        for key in sorted(commit.sealed.manifest):
+            _read(found, commit.sealed, key)
+    except StoreError as error:
+        found.damage.append(str(error))
+    name = f"{store.url}/{commit.folder}/receipt"
+    try:
+        if store.storage.read(f"{commit.folder}/receipt") != receipt(commit):
+            found.damage.append(f"{name} does not hold the bytes that were written")
+        found.files += 1
+    except FileNotFoundError:
+        # The newest one is written a moment after its commit: a fit that was killed in between left none.
+        if commit.sweep < commits - 1:
+            found.damage.append(f"{name} is missing")
+        else:
+            found.notes.append(f"sweep {commit.sweep} has no receipt yet; the next fit leaves it")
+    if found.damage and not store.is_there(commit) and not _still_wanted(store, commit):
+        return  # a fit that runs has moved on
+    report.damage += found.damage
+    if not found.damage:
+        found.notes.insert(0, f"sweep {commit.sweep}: sound, {found.files} files")
+    report.notes += found.notes
+    report.files += found.files
+    report.bytes += found.bytes
+
+
+def _still_wanted(store: ModelStore, commit: Commit) -> bool:
+    try:
+        commits = store.commits()
+    except StoreError:
+        return True
+    return commit.sweep in [wanted.sweep for wanted in store.wanted(commits)]

@@ -1,0 +1,122 @@
+"""The negative background of a side: a few hundred numbers that stand for all unobserved pairs.
+
+For the side with weights t and table rows z = [m, 1, b], v = [v, w] a background holds B = sum t z z^T and
+d = sum t v, as float64, in the layout of `packing`. In the paper's letters P_minus = B[:K,:K] + diag(d),
+m-double-dagger = B[:K,K], m-dagger = B[:K,K+1], nu = B[K,K+1], kappa = B[K+1,K+1] + sum t w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.layout import padded_width, row_offsets, triangle_size
+from ..kernels.rows import background_moments
+
+
+def lambda_of(xi: float) -> float:
+    """lambda(xi) = tanh(xi/2) / (4 xi), and 1/8 at 0.
+
+    >>> lambda_of(0.0)
+    0.125
+    """
+    return 0.125 if xi < 1e-8 else float(np.tanh(xi / 2) / (4 * xi))
+
+
+def star_constant(xi: float) -> float:
+    """log sigma(xi*) + lambda* xi*^2 - xi*/2: the constant of Omega* (written once, see design of s)."""
+    return float(-np.log1p(np.exp(-xi)) + lambda_of(xi) * xi * xi - xi / 2)
+
+
+@dataclass(frozen=True)
+class Background:
+    factors: int
+    packed: np.ndarray  # float64, statistics_size(factors); the last part is zero
+
+    def _entry(self, r: int, c: int) -> float:
+        offsets = row_offsets(padded_width(self.factors))
+        return float(self.packed[offsets[r] + c])
+
+    @property
+    def precision(self) -> np.ndarray:
+        """P (K, K)."""
+        k, width = self.factors, padded_width(self.factors)
+        offsets = row_offsets(width)
+        upper = np.zeros((k, k))
+        for r in range(k):
+            upper[r, r:] = self.packed[offsets[r] + r : offsets[r] + k]
+        d = self.packed[triangle_size(width) : triangle_size(width) + k]
+        return np.asarray(upper + np.triu(upper, 1).T + np.diag(d))
+
+    def _column(self, c: int) -> np.ndarray:
+        return self.packed[row_offsets(padded_width(self.factors))[: self.factors] + c]
+
+    @property
+    def double_dagger(self) -> np.ndarray:
+        return self._column(self.factors)
+
+    @property
+    def dagger(self) -> np.ndarray:
+        return self._column(self.factors + 1)
+
+    @property
+    def nu(self) -> float:
+        return self._entry(self.factors, self.factors + 1)
+
+    @property
+    def kappa(self) -> float:
+        k = self.factors
+        return self._entry(k + 1, k + 1) + float(self.packed[triangle_size(padded_width(k)) + k])
+
+    @property
+    def square(self) -> np.ndarray:
+        """B as a full padded matrix (width, width)."""
+        width = padded_width(self.factors)
+        offsets = row_offsets(width)
+        upper = np.zeros((width, width))
+        for r in range(self.factors + 2):
+            upper[r, r:] = self.packed[offsets[r] + r : offsets[r] + width]
+        return np.asarray(upper + np.triu(upper, 1).T)
+
+    @property
+    def spread(self) -> np.ndarray:
+        """sum t v, padded (width)."""
+        width = padded_width(self.factors)
+        return self.packed[triangle_size(width) : triangle_size(width) + width]
+
+    @property
+    def average(self) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Mean, precision, bias and its precision of the side's average symbol: a start for one among settled ones."""
+        with np.errstate(divide="ignore"):  # no biases: no variance
+            precision = 1 / self.spread[: self.factors + 1]
+        return self.double_dagger, precision[:-1], self.nu, float(precision[-1])
+
+    def message_star(self, table: np.ndarray, n: int, xi_star: float) -> np.ndarray:
+        """sum_j t_j Omega*_ij for every row of a table, float64."""
+        moments = np.empty((n, 2))
+        background_moments(table, n, self.factors, self.square.reshape(-1), self.spread, moments)
+        return np.asarray(-lambda_of(xi_star) * moments[:, 0] + star_constant(xi_star) - moments[:, 1] / 2)
+
+
+def expected_square(own: Background, its: Background) -> float:
+    """sum_ij s_i t_j E[a_ij^2] over all pairs, from the two backgrounds ("full")."""
+    return float(
+        np.sum(own.precision * its.precision)
+        + 2 * own.double_dagger @ its.dagger
+        + 2 * own.dagger @ its.double_dagger
+        + 2 * own.nu * its.nu
+        + own.kappa
+        + its.kappa
+    )
+
+
+def update_xi_star(xi_star: float, own: Background, its: Background, observed_square: float, observed: float) -> float:
+    """The shared xi*: root mean square of the energy over unobserved pairs, weighted by s_i t_j.
+
+    `observed_square` is sum t_j S2_j and `observed` sum t_j S0_j. Where nothing is unobserved xi* stays.
+    """
+    unobserved = 1.0 - observed
+    if unobserved < 1e-12:
+        return xi_star
+    return float(np.sqrt(max(expected_square(own, its) - observed_square, 0.0) / unobserved))

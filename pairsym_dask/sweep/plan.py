@@ -1,0 +1,244 @@
+"""Block geometry of a fit and its memory: numbers first, then how much is under way at a time.
+
+What decides bits (blocks of rows, groups, the order of sums) comes from the counts store's cuts and K alone.
+The memory budget and the number of threads decide only how many tasks are under way and what stays decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import dask.utils
+import numpy as np
+import psutil
+
+from ..errors import InputError, MemoryBudgetError
+from ..kernels.layout import padded_width, statistics_size
+from ..settings import SIDES, Settings, other
+from ..store.counts import Counts, Cut
+
+PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their own
+TASKS = 16  # gathering tasks at least, where there are groups enough
+TABLES = 64 * 2**20  # bytes of the long side's tables that a row's pairs may lie in at a time
+STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
+MIB = 2**20
+MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The geometry of one fit; travels to the workers."""
+
+    cuts: dict[str, Cut]
+    factors: int
+    itemsize: int
+    largest_tile: dict[str, int]  # pairs
+    count_bytes: int
+    pairs: int
+
+    @staticmethod
+    def make(counts: Counts, settings: Settings) -> Plan:
+        return Plan(
+            counts.cuts,
+            settings.factors,
+            np.dtype(settings.dtype).itemsize,
+            {side: max(counts.record["tiles"][side]) for side in SIDES},
+            np.dtype(counts.layout.count_dtype).itemsize,
+            counts.nnz,
+        )
+
+    @cached_property
+    def long(self) -> str:
+        """The side whose rows are updated whole; the other side's sums are gathered from partial ones."""
+        return "users" if self.cuts["users"].rows >= self.cuts["items"].rows else "items"
+
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """Rows a block of the posterior arrays: a tile's rows, on the short side few enough for gathered statistics.
+
+        Where the short side has several tiles their rows are a power of two, so no block straddles tiles.
+        """
+        short = other(self.long)
+        fits = max(64, STATISTICS // (statistics_size(self.factors) * self.itemsize))
+        step = self.cuts[short].block
+        if self.whole(short):  # no statistics leave a task
+            return {self.long: self.cuts[self.long].block, short: step}
+        if self.cuts[short].blocks == 1:
+            step = -(-step // -(-step // fits))
+        while step > fits:
+            step //= 2
+        return {self.long: self.cuts[self.long].block, short: step}
+
+    def count(self, side: str) -> int:
+        """Blocks of a side."""
+        return sum(self._blocks_of_tile(side, b) for b in range(self.cuts[side].blocks))
+
+    def tile_blocks(self, side: str, tile_block: int) -> range:
+        """Blocks of rows that a tile block holds."""
+        first = tile_block * -(-self.cuts[side].block // self.blocks[side])
+        return range(first, first + self._blocks_of_tile(side, tile_block))
+
+    def _blocks_of_tile(self, side: str, tile_block: int) -> int:
+        first, stop = self.cuts[side].row_range(tile_block)
+        return -(-(stop - first) // self.blocks[side])
+
+    def row_range(self, side: str, block: int) -> tuple[int, int]:
+        return block * self.blocks[side], min((block + 1) * self.blocks[side], self.cuts[side].rows)
+
+    def tile_rows(self, side: str, block: int) -> tuple[int, slice]:
+        """The tile block that a block of rows lies in, and where."""
+        first, stop = self.row_range(side, block)
+        tile_block = first // self.cuts[side].block
+        offset = tile_block * self.cuts[side].block
+        return tile_block, slice(first - offset, stop - offset)
+
+    def group_blocks(self, side: str, group: int) -> range:
+        """Blocks of the other side that a group of columns covers."""
+        its = other(side)
+        first, stop = self.cuts[side].column_range(group)
+        return range(first // self.blocks[its], -(-stop // self.blocks[its]))
+
+    @cached_property
+    def shares(self) -> list[range]:
+        """Groups of the short side's columns that one task goes through; their partial sums are added in a tree.
+
+        A partial sum is zeroed, written and added, which pays from some hundred pairs a row on; but there should
+        also be tasks enough for several workers.
+        """
+        short = other(self.long)
+        cut = self.cuts[short]
+        worth = self.pairs // (PAIRS_A_PARTIAL * cut.rows)
+        tasks = -(-TASKS // self.count(short))
+        shares = min(max(worth, tasks, 1), cut.groups)
+        bounds = [cut.groups * k // shares for k in range(shares + 1)]
+        return [range(first, stop) for first, stop in pairwise(bounds)]
+
+    def runs(self, side: str, group: int) -> list[range]:
+        """Blocks of a group that are visited at a time: their tables lie in memory together."""
+        blocks = self.group_blocks(side, group)
+        step = self._run_blocks
+        return [blocks[k : k + step] for k in range(0, len(blocks), step)]
+
+    def whole(self, side: str) -> bool:
+        """Whether a task meets all pairs of its rows at once, and can solve them in cache."""
+        return side == self.long or (self.cuts[side].groups == 1 and self.cuts[self.long].blocks <= self._run_blocks)
+
+    @property
+    def _run_blocks(self) -> int:
+        return max(1, TABLES // (self.cuts[self.long].block * self.table_row))
+
+    # Memory, in bytes.
+
+    @property
+    def table_row(self) -> int:
+        return 2 * padded_width(self.factors) * self.itemsize
+
+    def generation_bytes(self) -> int:
+        """Bytes of one committed generation, chunks padded."""
+        each = (2 * self.factors + 2) * self.itemsize + 16
+        rows = {side: self.count(side) * self.blocks[side] for side in SIDES}
+        return each * sum(rows.values()) + 8 * rows["users"]
+
+    def _tile_bytes(self, side: str) -> int:
+        pairs = self.largest_tile[side]
+        return pairs * (4 + self.count_bytes) + 16 * self.cuts[side].block
+
+    def task_bytes(self) -> int:
+        """The most that one task holds at a time, beside what all tasks of a process share."""
+        short = other(self.long)
+        values = (2 * self.factors + 2) * self.itemsize
+        n = self.blocks[self.long]
+        # A chunk of encoded pairs stands beside its decoded tile; float64 copies of a block appear in the messages.
+        encoded = 2 * MIB
+        long = self._tile_bytes(self.long) + encoded + n * (2 * values + self.table_row + 8 * 8 + 16 * self.factors)
+        stats = self.statistics_bytes()
+        # A task holds the tables of a run of blocks, and reads them one by one.
+        table = min(self.cuts[short].span, self._run_blocks * n) * self.table_row + n * values
+        partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
+        return int(max(long, partial))
+
+    def statistics_bytes(self) -> int:
+        """Statistics of a block of the short side."""
+        return self.blocks[other(self.long)] * statistics_size(self.factors) * self.itemsize
+
+    def table_bytes(self) -> int:
+        """All tables of the long side."""
+        return self.cuts[self.long].rows * self.table_row
+
+    def short_tiles_bytes(self) -> int:
+        """All decoded tiles of the short side: most often read again, and dearest to decode, of what may be kept."""
+        cut = self.cuts[other(self.long)]
+        return self.pairs * (4 + self.count_bytes) + 8 * (cut.rows + cut.blocks) * cut.groups
+
+    def waiting_bytes(self) -> int:
+        """Partial statistics that wait in the reduction tree."""
+        return int(self.statistics_bytes() * (1 + np.ceil(np.log2(len(self.shares)))))
+
+    def shared_bytes(self) -> int:
+        """What every process holds once: the short side's table, weights and selection sums of the items."""
+        short = self.cuts[other(self.long)].rows
+        return short * (self.table_row + (2 * self.factors + 4) * self.itemsize) + 56 * self.cuts["items"].rows
+
+    def peak_bytes(self, tasks: int) -> int:
+        """Projected peak of a process with so many tasks under way, above an idle interpreter."""
+        return MACHINERY + self.shared_bytes() + self.waiting_bytes() + tasks * self.task_bytes()
+
+
+@dataclass(frozen=True)
+class Room:
+    """How a plan runs on a machine: tasks under way in a process, bytes for decoded tiles and tables, and for tables
+    as long as tiles of the short side may still come."""
+
+    tasks: int
+    cache: int
+    tables: int
+    bundle: int  # blocks of the short side that a task gathers for, so that tables are read once for all of them
+    budget: int
+
+
+def parse_memory(memory: int | float | str | None) -> int | None:
+    """Bytes from "192MiB", a number of bytes, or None."""
+    if memory is None:
+        return None
+    try:
+        number = dask.utils.parse_bytes(memory)
+    except (ValueError, TypeError):
+        raise InputError(f'memory must be a size such as "2GiB", not {memory!r}') from None
+    if number <= 0:
+        raise InputError(f"memory must be more than 0, not {memory!r}")
+    return int(number)
+
+
+def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
+    """Fit a plan into a budget (default: 70 % of what is free now), or refuse with the arithmetic."""
+    budget = parse_memory(memory)
+    if budget is None:
+        budget = int(0.7 * psutil.virtual_memory().available)
+    fixed = plan.peak_bytes(0)
+    fit = (budget - fixed) // plan.task_bytes()
+    if fit < 1:
+        raise MemoryBudgetError(
+            f"a memory budget of {_mib(budget)} is too small: one task needs {_mib(plan.task_bytes())}, beside "
+            f"{_mib(plan.shared_bytes())} for the shared table, {_mib(plan.waiting_bytes())} for partial sums and "
+            f"{_mib(MACHINERY)} for compiled code; "
+            f"give at least {_mib(plan.peak_bytes(1))}"
+        )
+    tasks = int(min(tasks, fit))
+    left = budget - plan.peak_bytes(tasks)
+    bundle = 1
+    if plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
+        extra = plan.waiting_bytes() + tasks * plan.statistics_bytes()
+        bundle = int(min(1 + 0.1 * budget // extra, plan.count(other(plan.long))))
+        left = max(0, left - (bundle - 1) * extra)
+    # Some of what is left stays free: the allocator does not give all back that large arrays leave behind.
+    cache = int(0.85 * left)
+    # Where the short side has several tile blocks, tables are read for each of them: they are the dearer ones.
+    ahead = plan.short_tiles_bytes() if plan.cuts[other(plan.long)].blocks == 1 else 0
+    return Room(tasks, cache, max(0, cache - ahead), bundle, budget)
+
+
+def _mib(number: int) -> str:
+    return f"{-(-number // MIB)} MiB"

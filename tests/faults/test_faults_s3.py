@@ -1,0 +1,348 @@
+"""Two drivers on one store, on disk and on S3, and an S3 server that fails, loses answers and is slow."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+import types
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.faults import all_bits, run_fit, tiny_counts
+
+import pairsym_dask as ps
+from pairsym_dask.errors import StoreError
+from pairsym_dask.store.counts import Counts, open_counts
+from pairsym_dask.store.model_store import ModelStore, commit_key
+from pairsym_dask.store.storage import RemoteStorage, open_storage
+from pairsym_dask.store.verify import verify
+
+pytest.importorskip("moto")
+pytest.importorskip("s3fs")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+SECRET = "wJalrXUtnFEMI-not-a-real-one"
+
+
+class FaultyServer:
+    """A moto S3 server on loopback; `rule(method, path)` says what happens to a request.
+
+    "fail": 503 and nothing done; "lost": done, but the answer is a 500; a number: so many seconds late.
+    """
+
+    def __init__(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        self.app = DomainDispatcherApplication(create_backend_app)
+        self.rule: Callable[[str, str], Any] = lambda method, path: None
+        self.requests = 0
+        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def answer(self, environment: dict[str, Any], start: Callable[..., Any]) -> Any:
+        self.requests += 1
+        what = self.rule(environment["REQUEST_METHOD"], environment["PATH_INFO"])
+        if isinstance(what, float):
+            time.sleep(what)
+        if what == "fail":
+            start("503 Service Unavailable", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>ServiceUnavailable</Code><Message>try again</Message></Error>"]
+        if what == "lost":
+            list(self.app(environment, lambda *arguments: None))
+            start("500 Internal Server Error", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>InternalError</Code><Message>lost</Message></Error>"]
+        return self.app(environment, start)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    import logging
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = FaultyServer()
+    yield server
+    server.server.shutdown()
+    server.thread.join()
+
+
+@pytest.fixture(scope="module")
+def options(server: FaultyServer) -> dict[str, Any]:
+    import s3fs
+
+    options = {
+        "key": "AKIDEXAMPLE",
+        "secret": SECRET,
+        "endpoint_url": server.url,
+        "config_kwargs": {"retries": {"max_attempts": 2, "mode": "standard"}},
+    }
+    s3fs.S3FileSystem(use_listings_cache=False, **options).mkdir("bucket")
+    return options
+
+
+@pytest.fixture(scope="module")
+def local_counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
+    return tiny_counts(tmp_path_factory.mktemp("counts") / "counts.zarr")
+
+
+@pytest.fixture(scope="module")
+def counts(options: dict[str, Any]) -> Counts:
+    return tiny_counts("s3://bucket/counts.zarr", storage_options=options)
+
+
+@pytest.fixture(scope="module")
+def reference(local_counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    path = tmp_path_factory.mktemp("reference") / "model.zarr"
+    run_fit(local_counts, path, 3)
+    return all_bits(path)
+
+
+@pytest.fixture
+def url(server: FaultyServer) -> Iterator[str]:
+    yield f"s3://bucket/{uuid.uuid4().hex}/model.zarr"
+    server.rule = lambda method, path: None
+
+
+def test_a_fit_on_s3_has_the_same_bits_and_keeps_the_same_sweeps(
+    counts: Counts, reference: list[str], options: dict[str, Any], url: str
+) -> None:
+    run_fit(counts, url, 2, storage_options=options)
+    run_fit(counts, url, 3, storage_options=options)
+    assert all_bits(url, options) == reference
+    report = verify(url, options)
+    assert report.sound, str(report)
+    assert report.files > 60
+    assert len([n for n in open_storage(url, options).folders() if n.startswith("generation-")]) == 2
+    assert open_storage(url, options).keys("lock") == []
+    assert verify("s3://bucket/counts.zarr", options).sound
+    model = ps.load(url, storage_options=options)  # finds its counts store by itself
+    assert len(model.recommend([0, 1], n=3)) > 0
+
+
+def test_credentials_are_in_no_object_and_no_message(counts: Counts, options: dict[str, Any], url: str) -> None:
+    run_fit(counts, url, 1, storage_options=options)
+    storage = open_storage("s3://bucket", options)
+    for key in storage.keys():
+        assert SECRET.encode() not in storage.read(key)
+        assert b"AKIDEXAMPLE" not in storage.read(key)
+    with pytest.raises(StoreError) as error:
+        run_fit(counts, "s3://no-such-bucket/model.zarr", 1, storage_options=options)
+    assert SECRET not in str(error.value)
+    assert "AKIDEXAMPLE" not in str(error.value)
+    assert str(error.value).startswith("cannot write s3://no-such-bucket/model.zarr")
+
+
+def test_damage_on_s3_is_found(counts: Counts, options: dict[str, Any], url: str) -> None:
+    run_fit(counts, url, 1, storage_options=options)
+    storage = open_storage(url, options)
+    key = next(key for key in storage.keys() if key.startswith("generation-00001") and key.endswith("items/mean/c.0.0"))
+    data = storage.read(key)
+    storage.write(key, data[:-1] + bytes([data[-1] ^ 1]))
+    assert not verify(url, options).sound
+    storage.remove(key)
+    with pytest.raises(StoreError, match="is missing"):
+        ps.load(url, storage_options=options)
+    with pytest.warns(UserWarning, match="set aside as damaged"):
+        run_fit(counts, url, 1, storage_options=options, discard_damaged=True)
+    assert verify(url, options).sound
+
+
+def every(n: int, what: Any, method: str = "PUT") -> Callable[[str, str], Any]:
+    """Spoil every n-th request of a method."""
+    count = 0
+    lock = threading.Lock()
+
+    def rule(this: str, path: str) -> Any:
+        nonlocal count
+        if this != method:
+            return None
+        with lock:
+            count += 1
+            return what if count % n == 0 else None
+
+    return rule
+
+
+def spoiled_fit(
+    counts: Counts,
+    reference: list[str],
+    options: dict[str, Any],
+    url: str,
+    server: FaultyServer,
+    rule: Any,
+    sweeps: int,
+) -> int:
+    """Fit while the server misbehaves, again after every error; how many errors came through."""
+    server.rule = rule
+    errors: list[str] = []
+    for _ in range(20):
+        try:
+            run_fit(counts, url, sweeps, storage_options=options)
+            break
+        except StoreError as error:
+            errors.append(str(error))
+    assert not any(SECRET in error for error in errors)
+    server.rule = lambda method, path: None
+    run_fit(counts, url, sweeps, storage_options=options)
+    assert all_bits(url, options) == reference[: sweeps + 1]
+    assert verify(url, options).sound
+    return len(errors)
+
+
+@pytest.mark.parametrize(("n", "what", "method"), [(41, "fail", "PUT"), (37, "lost", "PUT"), (31, 0.05, "GET")])
+def test_failing_and_slow_answers_do_not_change_a_bit(
+    n: int, what: Any, method: str, counts: Counts, reference: list[str], options: dict[str, Any], url: str,
+    server: FaultyServer,
+) -> None:  # fmt: skip
+    spoiled_fit(counts, reference, options, url, server, every(n, what, method), 1)
+
+
+@pytest.mark.long
+def test_long_failing_answers(
+    counts: Counts, reference: list[str], options: dict[str, Any], url: str, server: FaultyServer
+) -> None:
+    hasty = {**options, "config_kwargs": {"retries": {"max_attempts": 0}}}
+    runs = errors = 0
+    for what in ("fail", "lost"):
+        for method in ("PUT", "GET", "HEAD", "DELETE"):
+            for n in (23, 40, 71):
+                runs += 1
+                rule = every(n, what, method)
+                errors += spoiled_fit(counts, reference, hasty, f"{url}-{runs}", server, rule, 3)
+    print(f"\nS3 answers failing or lost, client retries off: {runs} fits, {errors} errors told; the same bits in all")
+
+
+def test_a_commit_whose_answer_was_lost_is_still_won(
+    counts: Counts, reference: list[str], options: dict[str, Any], url: str, server: FaultyServer
+) -> None:
+    lost = []
+
+    def rule(method: str, path: str) -> Any:
+        if method == "PUT" and path.endswith(commit_key(1)) and not lost:
+            lost.append(path)
+            return "lost"
+        return None
+
+    server.rule = rule
+    run_fit(counts, url, 2, storage_options=options)
+    assert lost
+    assert all_bits(url, options) == reference[:3]
+
+
+def test_a_server_that_is_down_is_told(counts: Counts, options: dict[str, Any], url: str, server: FaultyServer) -> None:
+    run_fit(counts, url, 1, storage_options=options)
+    server.rule = lambda method, path: "fail" if method == "PUT" else None
+    with pytest.raises(StoreError, match=r"cannot write s3://bucket/.*: "):
+        run_fit(counts, url, 2, storage_options=options)
+
+
+# Two drivers
+
+
+def race(
+    counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any] | None = None
+) -> tuple[list[list[int]], int]:
+    """Two drivers that do not heed the lock; the sweeps that each has committed, and how many commits were refused."""
+    refused = []
+    won: list[list[int]] = [[], []]
+    start = threading.Barrier(2)
+    crashes: list[BaseException] = []
+
+    def drive(n: int) -> None:
+        start.wait()
+        while True:
+            try:
+                run_fit(counts, path, sweeps, storage_options=storage_options, callback=lambda s, *_: won[n].append(s))
+                return
+            except StoreError as error:
+                if "another fit has committed" in str(error):
+                    refused.append(n)
+                elif "removed since" not in str(error):
+                    crashes.append(error)
+                    return
+            except BaseException as error:
+                crashes.append(error)
+                return
+
+    threads = [threading.Thread(target=drive, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if crashes:
+        raise crashes[0]
+    return won, len(refused)
+
+
+@pytest.fixture
+def lawless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers that do not see each other's lock, as after a long silence of the network."""
+    monkeypatch.setattr(ModelStore, "lock", lambda self: contextlib.nullcontext(types.SimpleNamespace(key="zarr.json")))
+
+
+def races(number: int, counts: Counts, reference: list[str], make: Callable[[int], Any], options: Any = None) -> str:
+    contested = losers = 0
+    for n in range(number):
+        path = make(n)
+        won, refused = race(counts, path, 3, options)
+        losers += refused
+        assert sorted(won[0] + won[1]) == [1, 2, 3], "a sweep has two winners, or none"
+        contested += bool(won[0]) and bool(won[1])
+        assert all_bits(path, options) == reference
+        assert verify(path, options).sound
+        if options is None:
+            shutil.rmtree(path)
+    return f"{number} races over 3 sweeps: one winner a sweep, {losers} commits refused, both won some in {contested}"
+
+
+@pytest.mark.usefixtures("lawless")
+def test_two_drivers_on_disk_have_one_winner_a_sweep(
+    local_counts: Counts, reference: list[str], tmp_path: Path
+) -> None:
+    races(5, local_counts, reference, lambda n: tmp_path / f"{n}.zarr")
+
+
+@pytest.mark.usefixtures("lawless")
+def test_two_drivers_on_s3_have_one_winner_a_sweep(
+    counts: Counts, reference: list[str], options: dict[str, Any], url: str
+) -> None:
+    races(2, counts, reference, lambda n: f"{url}-{n}", options)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("lawless")
+def test_long_races(
+    local_counts: Counts, counts: Counts, reference: list[str], options: dict[str, Any], url: str, tmp_path: Path
+) -> None:
+    print("\ndisk:", races(60, local_counts, reference, lambda n: tmp_path / f"{n}.zarr"))
+    print("S3:", races(60, counts, reference, lambda n: f"{url}-{n}", options))
+
+
+def test_of_two_drivers_that_heed_the_lock_one_is_refused_on_s3(
+    counts: Counts, options: dict[str, Any], url: str
+) -> None:
+    refused: list[str] = []
+
+    def meanwhile(*_: Any) -> None:
+        with pytest.raises(StoreError) as error:
+            run_fit(counts, url, 2, storage_options=options)
+        refused.append(str(error.value))
+
+    run_fit(counts, url, 1, storage_options=options, callback=meanwhile)
+    assert "is in use by a fit on" in refused[0]
+
+
+def test_a_store_on_s3_travels_without_its_connection(options: dict[str, Any], counts: Counts) -> None:
+    import pickle
+
+    storage = counts.storage
+    assert isinstance(storage, RemoteStorage)
+    again = pickle.loads(pickle.dumps(storage))
+    assert open_counts(again).digest == counts.digest
