@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 from helpers.dense import dense_xi, step_user_traits
-from helpers.stores import fitted_arrays, make_store, random_counts
+from helpers.stores import dense_state, fitted_arrays, make_store, random_counts
 from scipy.special import expit
 from scipy.stats import chisquare
 from sklearn.base import clone
-from test_model import dense_state
 
 import pairsym_dask as ps
 from pairsym_dask.answers import predict

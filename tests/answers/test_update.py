@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from helpers.command import run
 from helpers.stores import fitted_arrays
-from test_cli import run
 
 import pairsym_dask as ps
 from pairsym_dask.store.verify import verify

@@ -60,3 +60,10 @@ def largest_difference(model: PairedSymbols, state: DenseState) -> float:
             continue
         worst = max(worst, float(np.abs(array - wanted).max() / np.abs(wanted).max()))
     return worst
+
+
+def dense_state(model: PairedSymbols) -> DenseState:
+    """A fitted model's state as the dense reference has it."""
+    arrays = {path.replace("s/", "_", 1): array.astype(float) for path, array in fitted_arrays(model).items()}
+    arrays.pop("user_next")
+    return DenseState(**arrays, xi_star=model._fitted.scalar("xi_star"))

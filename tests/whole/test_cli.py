@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 
 import pandas as pd
 import pytest
+from helpers.command import run
 
 import pairsym_dask as ps
-
-
-def run(*words, **options):
-    command = [sys.executable, "-m", "pairsym_dask.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), **options)
 
 
 @pytest.fixture(scope="module")

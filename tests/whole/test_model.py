@@ -8,16 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from helpers.dense import DenseState, dense_conditional, dense_energy, dense_sigma
-from helpers.stores import fitted_arrays, make_store, random_counts
+from helpers.dense import dense_conditional, dense_energy, dense_sigma
+from helpers.stores import dense_state, fitted_arrays, make_store, random_counts
 
 import pairsym_dask as ps
-
-
-def dense_state(model):
-    arrays = {path.replace("s/", "_", 1): array.astype(float) for path, array in fitted_arrays(model).items()}
-    arrays.pop("user_next")
-    return DenseState(**arrays, xi_star=model._fitted.scalar("xi_star"))
 
 
 def test_conditional_is_the_papers_and_sums_to_one(small_model):
