@@ -22,9 +22,10 @@ from ..answers.predict import Predictor, Symbols, energy, energy_of_pairs, predi
 from ..errors import InputError, MemoryBudgetError
 from ..kernels.accelerate import compiled
 from ..run.execute import Executor, Graph
+from ..run.memory import MIB, parse_memory
 from ..store.counts import Counts
 from ..store.model_store import Commit
-from ..sweep.plan import MIB, Room, parse_memory
+from ..sweep.plan import Room
 
 CELLS = 2**20  # scores computed together: more would leave the cache, fewer would not pay for their preparation
 COPIES = 56  # bytes that one score takes on its way: energies, sigma, scores, float64 copies

@@ -24,12 +24,12 @@ import psutil
 from ..errors import MemoryBudgetError
 from ..kernels.keys import LOW, SHIFT, add_up, order_by_part, row_lengths, sum_rows, turn
 from ..run.execute import Executor
+from ..run.memory import parse_memory
 from ..run.progress import duration
 from ..settings import SIDES, other
 from ..store.counts import MARK, Counts, Layout, Tile, finish, write_tile
 from ..store.scratch import Scratch, Stored
 from ..store.storage import Storage
-from ..sweep.plan import parse_memory
 
 ROWS = 2**20  # pairs a task, at most about
 LEAST_ROWS = 2**14

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from ..errors import MemoryBudgetError
 from ..kernels.keys import PARTS, integer_parts, order_by_part, parse_integers, text_parts
+from ..run.memory import parse_memory
 from ..store.scratch import Scratch, Stored
-from ..sweep.plan import parse_memory
 from .assemble import Side, Steps, make_ranges
 from .checks import CSV_TEXT, INTEGER, text_buffers
 

@@ -11,12 +11,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import dask.utils
 import numpy as np
 import psutil
 
-from ..errors import InputError, MemoryBudgetError
+from ..errors import MemoryBudgetError
 from ..kernels.layout import padded_width, statistics_size
+from ..run.memory import MIB, in_mib, parse_memory
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts, Cut
 
@@ -24,7 +24,6 @@ PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their ow
 TASKS = 16  # gathering tasks at least, where there are groups enough
 TABLES = 64 * 2**20  # bytes of the long side's tables that a row's pairs may lie in at a time
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
-MIB = 2**20
 MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
 
 
@@ -199,19 +198,6 @@ class Room:
     budget: int
 
 
-def parse_memory(memory: int | float | str | None) -> int | None:
-    """Bytes from "192MiB", a number of bytes, or None."""
-    if memory is None:
-        return None
-    try:
-        number = dask.utils.parse_bytes(memory)
-    except (ValueError, TypeError):
-        raise InputError(f'memory must be a size such as "2GiB", not {memory!r}') from None
-    if number <= 0:
-        raise InputError(f"memory must be more than 0, not {memory!r}")
-    return int(number)
-
-
 def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
     """Fit a plan into a budget (default: 70 % of what is free now), or refuse with the arithmetic."""
     budget = parse_memory(memory)
@@ -221,10 +207,10 @@ def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
     fit = (budget - fixed) // plan.task_bytes()
     if fit < 1:
         raise MemoryBudgetError(
-            f"a memory budget of {_mib(budget)} is too small: one task needs {_mib(plan.task_bytes())}, beside "
-            f"{_mib(plan.shared_bytes())} for the shared table, {_mib(plan.waiting_bytes())} for partial sums and "
-            f"{_mib(MACHINERY)} for compiled code; "
-            f"give at least {_mib(plan.peak_bytes(1))}"
+            f"a memory budget of {in_mib(budget)} is too small: one task needs {in_mib(plan.task_bytes())}, beside "
+            f"{in_mib(plan.shared_bytes())} for the shared table, {in_mib(plan.waiting_bytes())} for partial sums and "
+            f"{in_mib(MACHINERY)} for compiled code; "
+            f"give at least {in_mib(plan.peak_bytes(1))}"
         )
     tasks = int(min(tasks, fit))
     left = budget - plan.peak_bytes(tasks)
@@ -238,7 +224,3 @@ def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
     # Where the short side has several tile blocks, tables are read for each of them: they are the dearer ones.
     ahead = plan.short_tiles_bytes() if plan.cuts[other(plan.long)].blocks == 1 else 0
     return Room(tasks, cache, max(0, cache - ahead), bundle, budget)
-
-
-def _mib(number: int) -> str:
-    return f"{-(-number // MIB)} MiB"

@@ -9,8 +9,9 @@ import time
 import psutil
 
 import pairsym_dask as ps
+from pairsym_dask.run.memory import MIB
 from pairsym_dask.settings import Settings
-from pairsym_dask.sweep.plan import MIB, Plan
+from pairsym_dask.sweep.plan import Plan
 
 IDLE = "import pairsym_dask.cli, pairsym_dask.model, distributed, time; time.sleep(0.5)"
 
