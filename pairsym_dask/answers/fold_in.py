@@ -28,7 +28,8 @@ from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..pairs.checks import TEXT
 from ..pairs.sources import Columns, frame_parts, store_kinds
 from ..run.execute import Executor, Steps
-from ..store.counts import Counts, Tile
+from ..store.counts import Counts
+from ..store.cuts import Tile
 from ..store.model_store import Commit
 from ..sweep.background import Background, lambda_of
 from ..sweep.elbo import dirichlet_total, expected_log, messages, share

@@ -27,7 +27,9 @@ from ..run.execute import Executor
 from ..run.memory import parse_memory
 from ..run.progress import duration
 from ..settings import SIDES, other
-from ..store.counts import MARK, Counts, Layout, Tile, finish, write_tile
+from ..store.counts import MARK, Counts
+from ..store.counts_writer import finish, write_tile
+from ..store.cuts import Layout, Tile
 from ..store.scratch import Scratch, Stored
 from ..store.storage import Storage
 

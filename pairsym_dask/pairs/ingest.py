@@ -22,7 +22,9 @@ from dask.base import is_dask_collection
 
 from ..errors import InputError, MemoryBudgetError
 from ..settings import SIDES
-from ..store.counts import LABELS, MARK, Counts, begin
+from ..store.counts import MARK, Counts
+from ..store.counts_writer import begin
+from ..store.cuts import LABELS
 from ..store.scratch import Scratch, Stored
 from ..store.storage import LocalStorage, Storage, open_storage, without_credentials
 from .assemble import Piece, Side, Steps, group_pieces, long_side, write_store

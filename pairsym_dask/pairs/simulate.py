@@ -19,7 +19,8 @@ from ..kernels.keys import LOW, SHIFT, add_up
 from ..kernels.random import alias_table, draw_items, fill_normals, fold_draws, give_draws
 from ..settings import _is_whole
 from ..store.arrays import ArraySpec, write_block, write_metadata
-from ..store.counts import Counts, begin
+from ..store.counts import Counts
+from ..store.counts_writer import begin
 from ..store.scratch import Scratch, Stored
 from .assemble import Piece, Run, Side, Steps, group_pieces, long_side, make_ranges, write_run, write_store
 

@@ -17,7 +17,8 @@ import pandas as pd
 from ..errors import InputError
 from ..kernels.keys import SHIFT
 from ..settings import SIDES, Settings
-from ..store.counts import Counts, Tile, open_counts
+from ..store.counts import Counts, open_counts
+from ..store.cuts import Tile
 from ..store.scratch import Scratch, Stored
 from .assemble import Run, Steps, long_side, write_run, write_store
 from .ingest import _writing

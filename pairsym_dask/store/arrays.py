@@ -257,8 +257,8 @@ def _join(prefix: str, key: str) -> str:
 def seal(record: dict[str, Any]) -> bytes:
     """A JSON record with its own digest, as canonical bytes."""
     body = {key: value for key, value in record.items() if key != "digest"}
-    body["digest"] = digest(_canonical(body))
-    return _canonical(body)
+    body["digest"] = digest(canonical(body))
+    return canonical(body)
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(data)
         body = {key: value for key, value in record.items() if key != "digest"}
-        sound = record["digest"] == digest(_canonical(body))
+        sound = record["digest"] == digest(canonical(body))
     except (ValueError, KeyError, AttributeError, TypeError):
         raise DamagedStoreError(f"{where} is not a readable record") from None
     if not sound:
@@ -274,5 +274,5 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-def _canonical(body: dict[str, Any]) -> bytes:
+def canonical(body: dict[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()

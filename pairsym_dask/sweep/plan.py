@@ -18,7 +18,8 @@ from ..errors import MemoryBudgetError
 from ..kernels.layout import padded_width, statistics_size
 from ..run.memory import MIB, in_mib, parse_memory
 from ..settings import SIDES, Settings, other
-from ..store.counts import Counts, Cut
+from ..store.counts import Counts
+from ..store.cuts import Cut
 
 PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their own
 TASKS = 16  # gathering tasks at least, where there are groups enough

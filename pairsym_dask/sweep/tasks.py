@@ -20,7 +20,8 @@ from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets, side
 from ..run.workers import Pass, admit
 from ..settings import Settings, other
 from ..store.arrays import ArraySpec, Sealed, write_block
-from ..store.counts import Counts, Tile
+from ..store.counts import Counts
+from ..store.cuts import Tile
 from ..store.model_store import Commit, read_rows
 from ..store.storage import Storage
 from .background import Background

@@ -20,7 +20,9 @@ import scipy.sparse
 import pairsym_dask.store.storage as storage_module
 from pairsym_dask.settings import SIDES, Settings
 from pairsym_dask.store import lock
-from pairsym_dask.store.counts import Counts, Layout, Tile, begin, finish, write_tile
+from pairsym_dask.store.counts import Counts
+from pairsym_dask.store.counts_writer import begin, finish, write_tile
+from pairsym_dask.store.cuts import Layout, Tile
 from pairsym_dask.store.model_store import Commit, ModelStore
 from pairsym_dask.store.storage import Disk, digest
 from pairsym_dask.sweep.fit import fit

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import pairsym_dask as ps
 from pairsym_dask.kernels import keys as grouping
 from pairsym_dask.pairs import assemble, checks, sources
-from pairsym_dask.store.counts import Layout, make_cuts
+from pairsym_dask.store.cuts import Layout, make_cuts
 from pairsym_dask.store.scratch import Scratch, Stored
 from pairsym_dask.store.storage import LocalStorage
 

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import pairsym_dask as ps
 from pairsym_dask.pairs.splits import pair_numbers
-from pairsym_dask.store import counts as counts_module
+from pairsym_dask.store import cuts
 
 SHAPES = [(400, 30), (30, 400), (1, 40)]
 
@@ -94,8 +94,8 @@ def test_split_is_the_same_whatever_runs_it(tmp_path, monkeypatch):
     assert same.digest == train.digest
     pd.testing.assert_frame_equal(again, held_out)
     # Other blocks: fewer rows each.
-    monkeypatch.setattr(counts_module, "LONG_BLOCK", 16)
-    monkeypatch.setattr(counts_module, "SHORT_BLOCK", 7)
+    monkeypatch.setattr(cuts, "LONG_BLOCK", 16)
+    monkeypatch.setattr(cuts, "SHORT_BLOCK", 7)
     other, _ = make(tmp_path / "b.zarr", (400, 30))
     assert other.cuts["users"].blocks > counts.cuts["users"].blocks
     same, again = ps.leave_one_out(other, tmp_path / "e.zarr", random_state=3)

@@ -11,7 +11,8 @@ from helpers.stores import make_store, random_counts
 
 import pairsym_dask as ps
 from pairsym_dask.store.arrays import seal
-from pairsym_dask.store.counts import MARK, RECORD, Layout, make_cuts
+from pairsym_dask.store.counts import MARK, RECORD
+from pairsym_dask.store.cuts import Layout, make_cuts
 
 
 def test_shape_totals_and_both_orders(tmp_path):

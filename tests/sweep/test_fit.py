@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pairsym_dask as ps
-from pairsym_dask.store import counts as counts_module
+from pairsym_dask.store import cuts
 from pairsym_dask.store.storage import LocalStorage
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep import tasks
@@ -124,8 +124,8 @@ def test_results_agree_beyond_rounding_whatever_the_blocks(tmp_path, monkeypatch
     models = []
     for long, short, tables in ((32_768, 16_384, 2**26), (64, 32, 2**26), (48, 100, 2**26), (64, 32, 20_000)):
         monkeypatch.setattr(plan_module, "TABLES", tables)
-        monkeypatch.setattr(counts_module, "LONG_BLOCK", long)
-        monkeypatch.setattr(counts_module, "SHORT_BLOCK", short)
+        monkeypatch.setattr(cuts, "LONG_BLOCK", long)
+        monkeypatch.setattr(cuts, "SHORT_BLOCK", short)
         folder = tmp_path / f"{long}-{short}-{tables}"
         counts = make_store(dense, folder / "counts.zarr")
         model = ps.PairedSymbols(factors=4, dtype="float64")
@@ -265,7 +265,7 @@ def test_what_is_asked_for_ahead_is_read_later(tmp_path, monkeypatch):
 
     watch("ask", asked)
     watch("read", read)
-    monkeypatch.setattr(counts_module, "LONG_BLOCK", 64)
+    monkeypatch.setattr(cuts, "LONG_BLOCK", 64)
     counts = make_store(random_counts(500, 120, 0.1, seed=9), tmp_path / "counts.zarr")
     ps.PairedSymbols(factors=4).fit(counts, tmp_path / "model.zarr", sweeps=2, progress=False, threads=2)
     assert asked

@@ -44,7 +44,7 @@ def test_peak_memory_stays_within_budget_and_projection(tmp_path):
 
 
 def test_projection_grows_with_factors_and_tasks():
-    from pairsym_dask.store.counts import make_cuts
+    from pairsym_dask.store.cuts import make_cuts
 
     cuts = make_cuts(620_000, 12_000, 5_500_000)
     tiles = {"users": 300_000, "items": 900_000}

@@ -1,0 +1,132 @@
+"""How the pairs of a counts store are cut into tiles and chunks, from the shape and the number of pairs alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..settings import other
+from .arrays import ArraySpec
+
+LABELS = 65_536  # labels a chunk
+PAIRS = 2**18  # pairs a chunk, at most
+SHORT_BLOCK = 16_384  # rows a block on the short side, at most
+LONG_BLOCK = 32_768
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one order of the pairs is cut into tiles: blocks of rows x spans of columns."""
+
+    side: str
+    rows: int
+    columns: int
+    block: int
+    span: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // self.block)
+
+    @property
+    def groups(self) -> int:
+        return -(-self.columns // self.span)
+
+    @property
+    def tiles(self) -> int:
+        return self.blocks * self.groups
+
+    def row_range(self, block: int) -> tuple[int, int]:
+        return block * self.block, min((block + 1) * self.block, self.rows)
+
+    def column_range(self, group: int) -> tuple[int, int]:
+        return group * self.span, min((group + 1) * self.span, self.columns)
+
+    def tile(self, block: int, group: int) -> int:
+        return block * self.groups + group
+
+
+def _power_of_two(x: float) -> int:
+    return 1 << max(0, round(float(np.log2(max(x, 1.0)))))
+
+
+def make_cuts(users: int, items: int, pairs: int) -> dict[str, Cut]:
+    """Tiles of both orders, from the shape and the number of pairs alone.
+
+    The longer side is cut into blocks of rows over all columns; the shorter side into blocks of rows x groups of
+    the longer side's blocks, because its rows are few and heavy.
+
+    >>> make_cuts(620_000, 12_000, 5_500_000)["users"].block
+    32768
+    """
+    size = {"users": users, "items": items}
+    long = "users" if users >= items else "items"
+    short = other(long)
+    target = min(max(pairs / 16, 2.0**12), 2.0**18)
+    block = min(max(_power_of_two(target * size[long] / max(pairs, 1)), 64), LONG_BLOCK)
+    block = min(block, size[long])
+    long_cut = Cut(long, size[long], size[short], block, size[short])
+    short_block = min(SHORT_BLOCK, size[short])
+    row_blocks = -(-size[short] // short_block)
+    tasks = max(8.0, pairs / 2**20)
+    groups = min(max(1, int(np.ceil(tasks / row_blocks))), long_cut.blocks)
+    span = -(-long_cut.blocks // groups) * block
+    return {long: long_cut, short: Cut(short, size[short], size[long], short_block, min(span, size[long]))}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Pairs of one tile: row r has `indices[indptr[r]:indptr[r + 1]]`, columns counted over the whole store."""
+
+    indptr: np.ndarray  # int64
+    indices: np.ndarray  # uint32
+    counts: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.indptr.nbytes + self.indices.nbytes + self.counts.nbytes)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Arrays of a counts store before its size in chunks is known; enough to write any tile."""
+
+    users: int
+    items: int
+    pairs: int
+    count_dtype: str
+
+    @cached_property
+    def cuts(self) -> dict[str, Cut]:
+        return make_cuts(self.users, self.items, self.pairs)
+
+    @cached_property
+    def chunk(self) -> int:
+        """Pairs a chunk."""
+        return min(PAIRS, max(1024, _power_of_two(self.pairs / max(cut.tiles for cut in self.cuts.values()))))
+
+    def pair_arrays(self, side: str, slots: int) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
+        """index, count and length of one order; `slots` chunks for the fullest tile."""
+        cut = self.cuts[side]
+        shape, chunks = (cut.tiles, slots * self.chunk), (1, self.chunk)
+        names = ("tile", "pair")
+        return (
+            ArraySpec(f"by_{side[:-1]}/index", shape, chunks, "uint32", names, compressed=True),
+            ArraySpec(f"by_{side[:-1]}/count", shape, chunks, self.count_dtype, names, compressed=True),
+            ArraySpec(
+                f"by_{side[:-1]}/length", (cut.tiles, cut.block), (1, cut.block), "uint32", ("tile", "row"), True
+            ),
+        )
+
+    def slots(self, pairs: int) -> int:
+        return -(-pairs // self.chunk)
+
+    def marginal(self, side: str) -> ArraySpec:
+        cut = self.cuts[side]
+        return ArraySpec(f"{side}/marginal", (cut.rows,), (cut.block,), "float64", (side[:-1],), compressed=True)
+
+    def label(self, side: str, dtype: str) -> ArraySpec:
+        rows = self.cuts[side].rows
+        return ArraySpec(f"{side}/label", (rows,), (min(LABELS, rows),), dtype, (side[:-1],), compressed=True)
