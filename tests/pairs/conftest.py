@@ -1,0 +1,13 @@
+"""What the tests of ingest share."""
+
+from __future__ import annotations
+
+import pytest
+
+from pairsym_dask.pairs import assemble
+
+
+@pytest.fixture
+def small_tasks(monkeypatch):
+    """Tasks of a few dozen pairs, so that small data take every path."""
+    monkeypatch.setattr(assemble, "ROWS", 64)
