@@ -28,6 +28,7 @@ from .run.progress import duration
 from .settings import POPULARITY, SIDES, Settings
 from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
+from .store.storage import is_local
 from .sweep.fit import absolute_path, fit
 
 
@@ -193,7 +194,7 @@ class PairedSymbols:
         if self._counts is None:
             remembered = self._fitted.record["counts"]
             where = absolute_path(remembered["path"], self.path)
-            options = getattr(self._fitted.storage, "storage_options", None) if "://" in where else None
+            options = getattr(self._fitted.storage, "storage_options", None) if not is_local(where) else None
             try:
                 self._counts = open_counts(where, options)
             except StoreError as error:

@@ -18,7 +18,7 @@ from ..pairs.sources import Columns, find_files, opened
 from ..settings import SIDES, Settings
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import Commit, ModelStore
-from ..store.storage import open_storage
+from ..store.storage import is_local, open_storage
 from ..sweep.fit import Warm, check_options, check_warm, fit
 
 
@@ -94,6 +94,6 @@ def _fingerprint(source: Any, options: dict[str, Any]) -> Any:
         return source
     found = []
     for name in find_files(source, options):
-        files, path = fsspec.core.url_to_fs(name, **(options if "://" in name else {}))
+        files, path = fsspec.core.url_to_fs(name, **({} if is_local(name) else options))
         found.append((name, files.ukey(path)))
     return found

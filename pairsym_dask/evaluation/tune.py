@@ -23,6 +23,7 @@ from ..pairs.splits import leave_one_out
 from ..settings import POPULARITY, Settings
 from ..store.counts import Counts, open_counts
 from ..store.model_store import Commit, ModelStore
+from ..store.storage import is_local
 from ..sweep.fit import fit
 from .evaluate import new_axes, summarise
 from .ranks import Committed, Pairs, rank
@@ -129,7 +130,7 @@ def tune(
         raise InputError(f"users must be a whole number, at least 1, not {users!r}")
     counts = open_counts(counts)
     if folder is None:
-        if "://" in counts.path:
+        if not is_local(counts.path):
             raise InputError("the counts store is not local: give folder=, a place for temporary stores")
         folder = os.path.dirname(counts.path)
     with tempfile.TemporaryDirectory(prefix="pairsym-tune-", dir=folder) as place:

@@ -25,8 +25,10 @@ from ..settings import SIDES
 from ..store.counts import MARK, Counts
 from ..store.counts_writer import begin
 from ..store.cuts import LABELS
+from ..store.local import LocalStorage
+from ..store.remote import without_credentials
 from ..store.scratch import Scratch, Stored
-from ..store.storage import LocalStorage, Storage, open_storage, without_credentials
+from ..store.storage import Storage, is_local, open_storage
 from .assemble import Piece, Side, Steps, group_pieces, long_side, write_store
 from .checks import CSV_TEXT, TEXT, WHOLE_LIMIT, check_numbers
 from .labels import Dictionary, encode_labels, rank_labels
@@ -177,7 +179,7 @@ def _find_sources(source: Any, columns: Columns, steps: Steps, options: dict[str
         elif isinstance(one, (str, os.PathLike)):
             paths.append(one)
             text = os.fspath(one)
-            names.append(without_credentials(text) if "://" in text else text)
+            names.append(text if is_local(text) else without_credentials(text))
         else:
             raise _unreadable(one)
     if not names:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from ..settings import SIDES, other
 from ..store.counts import RECORD, Counts, open_counts
-from ..store.storage import open_storage
+from ..store.storage import is_local, local_path, open_storage
 from .checks import (
     INTEGER,
     TEXT,
@@ -271,7 +271,7 @@ def opened(source: Any, options: dict[str, Any]) -> Any:
     """A source, as a `Counts` when it is the path of a counts store."""
     if not isinstance(source, (str, os.PathLike)) or glob.has_magic(os.fspath(source)):
         return source
-    if "://" not in os.fspath(source) and not os.path.isdir(source):
+    if is_local(source) and not os.path.isdir(local_path(source)):
         return source
     storage = open_storage(source, options)
     return open_counts(storage) if storage.exists(RECORD) else source
@@ -310,9 +310,9 @@ class _readable:
 
 def _opened(name: str, options: dict[str, Any]) -> Any:
     compression = "gzip" if name.endswith(".gz") else None
-    if "://" not in name and _ends(name, PARQUET_ENDINGS):
+    if is_local(name) and _ends(name, PARQUET_ENDINGS):
         return pa.OSFile(name)  # reads without the GIL
-    return fsspec.open(name, "rb", compression=compression, **(options if "://" in name else {})).open()
+    return fsspec.open(name, "rb", compression=compression, **({} if is_local(name) else options)).open()
 
 
 def _delimiter(name: str) -> str:
@@ -323,9 +323,10 @@ def find_files(source: Any, options: dict[str, Any]) -> list[str]:
     """Files behind a path, a folder, a glob or a list of these, in order."""
     if isinstance(source, (list, tuple)):
         return sorted({file for one in source for file in find_files(one, options)})
-    text = os.fspath(source)
+    text = local_path(source)
     endings = PARQUET_ENDINGS + CSV_ENDINGS
-    if "://" in text:
+    remote = not is_local(text)
+    if remote:
         protocol = text.split("://", 1)[0]
         fs = fsspec.filesystem(protocol, **options)
         isdir, isfile, find = fs.isdir, fs.isfile, fs.find
@@ -341,7 +342,7 @@ def find_files(source: Any, options: dict[str, Any]) -> list[str]:
     for match in matches:
         if isdir(match):
             hidden = [name for name in find(match) if os.path.basename(name)[0] not in "._"]
-            files += [fs.unstrip_protocol(name) if "://" in text else name for name in hidden if _ends(name, endings)]
+            files += [fs.unstrip_protocol(name) if remote else name for name in hidden if _ends(name, endings)]
         elif isfile(match):
             if not _ends(match, endings):
                 raise InputError(f"{match} is not a file of pairs by its name; known endings: {', '.join(endings)}")

@@ -14,7 +14,7 @@ from ..settings import SIDES
 from .arrays import STRING, ArraySpec, Manifest, canonical, seal, write_block, write_metadata
 from .counts import FORMAT, MARK, RECORD, VERSION, Counts, open_counts
 from .cuts import Layout, Tile
-from .storage import Storage, digest, open_storage
+from .storage import Storage, digest, is_local, open_storage
 
 
 def write_tile(storage: Storage, layout: Layout, side: str, block: int, group: int, tile: Tile) -> list[Any]:
@@ -45,7 +45,7 @@ def begin(path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any
 
 
 def _is_file(storage: Storage) -> bool:
-    return "://" not in storage.url and os.path.isfile(storage.url)
+    return is_local(storage.url) and os.path.isfile(storage.url)
 
 
 def finish(

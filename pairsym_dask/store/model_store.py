@@ -5,19 +5,17 @@
     model.zarr/commits/00003.json                   put if absent; digests of every file, scalars, parent's digest
     model.zarr/generation-00003-<attempt>/receipt   left after the commit, so that a lost record is seen as damage
     model.zarr/lock/                                who is fitting (lock.py)
-    model.zarr/damaged-<time>/                      what `discard_damaged` has set aside
+    model.zarr/damaged-<time>/                      what discard.py has set aside
 
 A reader believes commit records only: what they do not list does not exist. No pointer is ever changed.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,13 +26,13 @@ from ..errors import DamagedStoreError, StoreError
 from ..settings import SIDES, Settings
 from .arrays import ArraySpec, Manifest, Sealed, group_metadata, seal, unseal, write_metadata
 from .lock import Holder, Lock, holder, now
-from .storage import Storage, digest, open_storage
+from .storage import Storage, digest, is_local, open_storage
 
 FORMAT, VERSION = "pairsym-model", 1
 KEPT = 2  # newest generations that are kept
 GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was written to it for so long
 SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
-_GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
+GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
 _COMMIT = re.compile(r"commits/(\d{5,})\.json")
 _REMOVED = "removed-"  # a generation that is being deleted
 
@@ -151,9 +149,10 @@ class ModelStore:
         return held if held is not None and held.alive else None
 
     def holds_commits(self) -> bool:
-        return bool(self._commit_keys())
+        return bool(self.commit_keys())
 
-    def _commit_keys(self) -> list[str]:
+    def commit_keys(self) -> list[str]:
+        """Keys of all commit records, oldest first."""
         keys = [key for key in self.storage.keys("commits") if _COMMIT.fullmatch(key)]
         return sorted(keys, key=lambda key: (len(key), key))
 
@@ -161,18 +160,18 @@ class ModelStore:
         """All commit records, oldest first, with their chain checked; with `last` those up to that sweep only."""
         mark = self._mark()
         if mark is None:
-            if os.path.exists(self.url) or "://" in self.url:
+            if os.path.exists(self.url) or not is_local(self.url):
                 raise StoreError(f"{self.url} is not a model store")
             raise StoreError(f"there is no model store at {self.url}")
-        keys = self._commit_keys()[: None if last is None else last + 1]
+        keys = self.commit_keys()[: None if last is None else last + 1]
         commits: list[Commit] = []
         for key, data in zip(keys, self.storage.read_many(keys), strict=True):
-            commits.append(self._chained(commits, key, data, mark))
+            commits.append(self.chained(commits, key, data, mark))
         if last is None:
             self._check_receipts(len(commits))
         return commits
 
-    def _chained(self, before: list[Commit], key: str, data: bytes, mark: bytes) -> Commit:
+    def chained(self, before: list[Commit], key: str, data: bytes, mark: bytes) -> Commit:
         """A commit record that follows from those before it."""
         where = f"{self.url}/{key}"
         record = unseal(data, where)
@@ -185,7 +184,7 @@ class ModelStore:
         parent = before[-1].record["digest"] if before else None
         if record["sweep"] != number or record["parent"] != parent or key != commit_key(number):
             raise DamagedStoreError(f"{where} does not follow from the commit before it")
-        if not _GENERATION.fullmatch(record["generation"]):
+        if not GENERATION.fullmatch(record["generation"]):
             raise DamagedStoreError(f"{where} names a generation that cannot be: {record['generation']!r}")
         if record["mark"] != digest(mark):
             raise DamagedStoreError(f"{self.url}/zarr.json does not hold the bytes that were written")
@@ -195,9 +194,9 @@ class ModelStore:
         receipts = [
             int(match[1])
             for name in self.storage.folders()
-            if (match := _GENERATION.fullmatch(name)) and self.storage.exists(f"{name}/receipt")
+            if (match := GENERATION.fullmatch(name)) and self.storage.exists(f"{name}/receipt")
         ]
-        if receipts and max(receipts) >= commits and max(receipts) >= len(self._commit_keys()):
+        if receipts and max(receipts) >= commits and max(receipts) >= len(self.commit_keys()):
             raise DamagedStoreError(
                 f"{self.url} holds a receipt for sweep {max(receipts)}, but its commit record is gone"
             )
@@ -271,7 +270,7 @@ class ModelStore:
         for name in self.storage.folders():
             if name.startswith(_REMOVED):
                 self.storage.remove(name)
-            elif _GENERATION.fullmatch(name) and name not in kept:
+            elif GENERATION.fullmatch(name) and name not in kept:
                 if name not in committed and grace > 0:
                     clock = now(self.storage) if clock is None else clock
                     # Tasks of a driver that was killed beside a living cluster may still be writing.
@@ -284,7 +283,7 @@ class ModelStore:
 
     def remove_generation(self, folder: str) -> None:
         """Delete a generation so that it is never seen half deleted."""
-        if "://" in self.url:
+        if not is_local(self.url):
             self.storage.remove(f"{folder}/zarr.json")
             self.storage.remove(folder)
             return
@@ -293,64 +292,6 @@ class ModelStore:
         except FileNotFoundError:
             return  # gone already
         self.storage.remove_soon(_REMOVED + folder)
-
-    # Damage
-
-    def problems(self, commit: Commit) -> Iterator[str]:
-        """What is wrong with a commit's generation, every file read."""
-        try:
-            sealed = commit.sealed
-        except StoreError as error:
-            yield str(error)
-            return
-        for key in sorted(sealed.manifest):
-            try:
-                sealed.read_bytes(key)
-            except StoreError as error:
-                yield str(error)
-
-    def discard_damaged(self) -> list[str]:
-        """Set aside all that came after the last sound sweep; what was moved, in words. Nothing is deleted."""
-        aside = f"damaged-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
-        moved: list[str] = []
-        keys = self._commit_keys()
-        mark = group_metadata({"format": FORMAT, "version": VERSION})
-        if keys and (not self.storage.exists("zarr.json") or self.storage.read("zarr.json") != mark):
-            self._set_aside("zarr.json", aside, moved)
-            self.storage.write("zarr.json", mark)
-        chain: list[Commit] = []
-        try:
-            for key, data in zip(keys, self.storage.read_many(keys), strict=True):
-                chain.append(self._chained(chain, key, data, mark))
-        except DamagedStoreError:
-            pass
-        sound = len(chain)
-        while sound and any(True for _ in self.problems(chain[sound - 1])):
-            sound -= 1
-        good = {commit.folder for commit in chain[:sound]}
-        late = [
-            name
-            for name in self.storage.folders()
-            if (match := _GENERATION.fullmatch(name)) and name not in good and int(match[1]) >= sound
-        ]
-        receipts = [name for name in late if self.storage.exists(f"{name}/receipt")]
-        if sound == len(keys) and not receipts:
-            return moved
-        if not sound:
-            raise StoreError(f"{self.url} holds no sound sweep any more; start again with another path")
-        # Newest first: whatever interrupts this, the records that stay are a chain.
-        for name in [*reversed(keys[sound:]), *receipts, *(name for name in late if name not in receipts)]:
-            self._set_aside(name, aside, moved)
-        self.storage.sync()
-        return moved
-
-    def _set_aside(self, name: str, aside: str, moved: list[str]) -> None:
-        try:
-            self.storage.move(name, f"{aside}/{name}")
-        except FileNotFoundError:
-            moved.append(f"{self.url}/{name} was missing")
-        else:
-            moved.append(f"{self.url}/{name} is now {self.url}/{aside}/{name}")
 
 
 def commit_key(sweep: int) -> str:

@@ -6,13 +6,11 @@ so that a task left over from a dead run fails instead of bringing a removed fol
 
 from __future__ import annotations
 
-import os
-import uuid
 from dataclasses import dataclass
 
 import numpy as np
 
-from .storage import LocalStorage, RemoteStorage, Storage
+from .storage import Storage
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,7 @@ class Scratch:
 
     def make(self, step: str) -> None:
         """Make the folder of a step; for the driver only."""
-        if isinstance(self.storage, LocalStorage):
-            os.makedirs(self.storage.root / self.name / step, exist_ok=True)
+        self.storage.make_folder(f"{self.name}/{step}")
 
     def remove(self, step: str = "") -> None:
         self.storage.remove(f"{self.name}/{step}" if step else self.name)
@@ -57,16 +54,7 @@ class Scratch:
         for array in arrays:
             parts.append(Stored(key, offset, array.dtype.name, array.size))
             offset += array.nbytes
-        if isinstance(self.storage, LocalStorage):
-            path = self.storage.root / self.name / key
-            partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-            with self.storage._words("write", path):
-                with open(partial, "wb") as file:
-                    for array in arrays:
-                        file.write(np.ascontiguousarray(array).data)
-                os.replace(partial, path)
-        else:
-            self.storage.write(f"{self.name}/{key}", b"".join(array.tobytes() for array in arrays))
+        self.storage.put_aside(f"{self.name}/{key}", *(np.ascontiguousarray(array).data for array in arrays))
         return tuple(parts)
 
     def flag(self, key: str) -> None:
@@ -78,17 +66,7 @@ class Scratch:
 
     def read(self, stored: Stored) -> np.ndarray:
         """The array's values."""
-        dtype = np.dtype(stored.dtype)
-        if stored.size == 0:
-            return np.empty(0, dtype)
-        key = f"{self.name}/{stored.key}"
-        if isinstance(self.storage, LocalStorage):
-            with self.storage._words("read", self.storage.root / key):
-                return np.fromfile(self.storage.root / key, dtype, stored.size, offset=stored.offset)
-        stop = stored.offset + stored.size * dtype.itemsize
-        if isinstance(self.storage, RemoteStorage):
-            with self.storage._words("read", key):
-                data = self.storage.fs.cat_file(self.storage._path(key), start=stored.offset, end=stop)
-        else:
-            data = self.storage.read(key)[stored.offset : stop]
-        return np.frombuffer(bytearray(data), dtype)  # writable, like what comes from a file
+        values = np.empty(stored.size, stored.dtype)
+        if stored.size:
+            self.storage.read_into(f"{self.name}/{stored.key}", stored.offset, values.view(np.uint8).data)
+        return values

@@ -24,7 +24,9 @@ from ..run.workers import Pass
 from ..settings import SIDES, Settings, other
 from ..store.arrays import Manifest, Sealed
 from ..store.counts import RECORD, Counts
+from ..store.discard import set_aside_damaged
 from ..store.model_store import Commit, ModelStore, generation_arrays
+from ..store.storage import is_local
 from . import tasks
 from .background import Background, lambda_of, update_xi_star
 from .elbo import SideSums, log_sum_exp, share, side_bound
@@ -69,7 +71,7 @@ def fit(
         store.create()
     with store.lock() as lock:
         if discard_damaged:
-            for line in store.discard_damaged():
+            for line in set_aside_damaged(store):
                 warnings.warn(f"set aside as damaged: {line}", UserWarning, stacklevel=2)
         tokens = [(counts.storage, RECORD), (store.storage, lock.key)]
         if warm is not None:
@@ -506,11 +508,11 @@ def decode_background(commit: Commit, side: str) -> Background:
 
 def relative_path(path: str, start: str) -> str:
     """A counts store's address as seen from the model store, so that both can move together."""
-    if "://" in path or "://" in start:
+    if not (is_local(path) and is_local(start)):
         return path
     return os.path.relpath(path, os.path.dirname(start))
 
 
 def absolute_path(path: str, start: str) -> str:
     """The address behind a `relative_path`."""
-    return path if "://" in path else os.path.normpath(os.path.join(os.path.dirname(start), path))
+    return path if not is_local(path) else os.path.normpath(os.path.join(os.path.dirname(start), path))

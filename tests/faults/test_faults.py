@@ -163,7 +163,7 @@ def test_a_full_disk_is_seen_before_a_sweep(
     path = folder / "full.zarr"
     run_fit(counts, path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr("pairsym_dask.store.storage.LocalStorage.free", lambda self: 1000)
+        patch.setattr("pairsym_dask.store.local.LocalStorage.free", lambda self: 1000)
         with pytest.raises(StoreError, match=r"MiB free and a sweep needs .* MiB; free some space"):
             run_fit(counts, path, SWEEPS)
     run_fit(counts, path, SWEEPS)
@@ -179,12 +179,12 @@ def naive_sweeps(path: Path, sweeps: int) -> None:
     counter = path / "sweep"
     done = int(counter.read_text() or 0) if counter.exists() else 0
     state = [(path / name).read_bytes() if done else b"\0" * 400 for name in ("users", "items")]
-    from pairsym_dask.store import storage
+    from pairsym_dask.store import local
 
     def overwrite(target: Path, data: bytes) -> None:
         target.unlink(missing_ok=True)
-        descriptor = storage.disk.create(target)
-        storage.disk.write(descriptor, memoryview(data))
+        descriptor = local.disk.create(target)
+        local.disk.write(descriptor, memoryview(data))
         os.close(descriptor)
 
     for sweep in range(done + 1, sweeps + 1):

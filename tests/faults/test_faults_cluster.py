@@ -24,8 +24,8 @@ from pairsym_dask.errors import SchedulerError, StoreError
 from pairsym_dask.run import execute, workers
 from pairsym_dask.run.execute import Executor, connect
 from pairsym_dask.store.counts import RECORD, Counts
+from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.model_store import ModelStore
-from pairsym_dask.store.storage import LocalStorage
 from pairsym_dask.store.verify import verify
 from pairsym_dask.sweep.fit import fit
 

@@ -17,14 +17,14 @@ import dask
 import numpy as np
 import scipy.sparse
 
-import pairsym_dask.store.storage as storage_module
 from pairsym_dask.settings import SIDES, Settings
-from pairsym_dask.store import lock
+from pairsym_dask.store import local, lock, writers
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.counts_writer import begin, finish, write_tile
 from pairsym_dask.store.cuts import Layout, Tile
+from pairsym_dask.store.local import Disk
 from pairsym_dask.store.model_store import Commit, ModelStore
-from pairsym_dask.store.storage import Disk, digest
+from pairsym_dask.store.storage import digest
 from pairsym_dask.sweep.fit import fit
 
 SETTINGS = Settings(factors=2)
@@ -151,12 +151,12 @@ for _name in CALLS:
 @contextmanager
 def using(disk: Disk) -> Iterator[Disk]:
     """Put another disk in place, with calls in a fixed order."""
-    before = storage_module.disk, storage_module.BACKGROUND, lock.BEAT_SECONDS
-    storage_module.disk, storage_module.BACKGROUND, lock.BEAT_SECONDS = disk, False, 1e6
+    before = local.disk, writers.IN_TURN, lock.BEAT_SECONDS
+    local.disk, writers.IN_TURN, lock.BEAT_SECONDS = disk, True, 1e6
     try:
         yield disk
     finally:
-        storage_module.disk, storage_module.BACKGROUND, lock.BEAT_SECONDS = before
+        local.disk, writers.IN_TURN, lock.BEAT_SECONDS = before
 
 
 def in_child(work: Callable[[], Any]) -> int:

@@ -9,8 +9,8 @@ from helpers.pairs import make_frame
 
 from pairsym_dask.pairs import assemble, checks, sources
 from pairsym_dask.store.cuts import Layout, make_cuts
+from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.scratch import Scratch, Stored
-from pairsym_dask.store.storage import LocalStorage
 
 
 def test_more_than_2_to_the_31_pairs_do_not_overflow():

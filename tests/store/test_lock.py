@@ -18,9 +18,9 @@ from pairsym_dask.errors import StoreError
 from pairsym_dask.store import lock
 from pairsym_dask.store import model_store as posterior
 from pairsym_dask.store.counts import Counts
+from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.lock import Lock, holder
 from pairsym_dask.store.model_store import ModelStore
-from pairsym_dask.store.storage import LocalStorage
 from pairsym_dask.store.verify import verify
 
 

@@ -12,7 +12,7 @@ from helpers.faults import FaultyDisk, run_fit, using
 import pairsym_dask as ps
 from pairsym_dask.errors import InputError, StoreError
 from pairsym_dask.store.counts import Counts
-from pairsym_dask.store.storage import LocalStorage
+from pairsym_dask.store.local import LocalStorage
 
 
 def test_the_last_two_sweeps_and_the_kept_ones_stay(counts: Counts, tmp_path: Path) -> None:

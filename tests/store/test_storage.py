@@ -15,10 +15,12 @@ from helpers.faults import FaultyDisk, run_fit, tiny_counts, write_counts
 
 import pairsym_dask as ps
 from pairsym_dask.errors import StoreError
-from pairsym_dask.store import storage
+from pairsym_dask.store import local
 from pairsym_dask.store.counts import Counts
+from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.model_store import ModelStore
-from pairsym_dask.store.storage import LocalStorage, RemoteStorage, open_storage
+from pairsym_dask.store.remote import RemoteStorage
+from pairsym_dask.store.storage import open_storage
 from pairsym_dask.store.verify import verify
 
 
@@ -53,7 +55,7 @@ def test_write_soon_tells_a_failed_fsync_at_settle(tmp_path: Path, monkeypatch: 
         raise OSError(5, "Input/output error")
 
     store = LocalStorage(str(tmp_path))
-    monkeypatch.setattr(storage.Disk, "fsync", fail)
+    monkeypatch.setattr(local.Disk, "fsync", fail)
     store.write_soon("a", b"x")
     with pytest.raises(StoreError, match=r"cannot write .*/a: Input/output error"):
         store.settle()
@@ -66,7 +68,7 @@ def test_a_disk_that_fills_up_behind_a_fit_is_told_as_such(
     """With writes in the background, a reader met a missing file before the writer's error was told."""
     for at in range(60, 180, 15):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "disk", FaultyDisk("ENOSPC", at))
+            patch.setattr(local, "disk", FaultyDisk("ENOSPC", at))
             with pytest.raises(StoreError, match="No space left on device"):
                 run_fit(counts, tmp_path / "model.zarr", 2)
     run_fit(counts, tmp_path / "model.zarr", 2)
@@ -90,7 +92,7 @@ def test_a_file_system_without_hard_links_is_refused_in_words(tmp_path: Path, mo
     def link(self: Any, source: Path, target: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(storage.Disk, "link", link)
+    monkeypatch.setattr(local.Disk, "link", link)
     with pytest.raises(StoreError, match="has no hard links, which commits need"):
         LocalStorage(str(tmp_path)).put_if_absent("commits/0", b"x")
     assert not list(tmp_path.rglob("*.partial"))

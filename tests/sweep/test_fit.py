@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import pairsym_dask as ps
 from pairsym_dask.store import cuts
-from pairsym_dask.store.storage import LocalStorage
+from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep import tasks
 

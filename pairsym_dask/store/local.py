@@ -1,0 +1,344 @@
+"""A store on a local disk: temporary files, renames, hard links and fsyncs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import StoreError
+from . import writers as writing
+from .storage import Entry, Storage, check_key
+from .writers import writers
+
+PARTIAL = ".partial"  # ending of files that are being written
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Disk:
+    """The calls that change a local disk, one method each; fault tests put another one in its place."""
+
+    def mkdir(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def fsync_folder(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        os.rmdir(path)
+
+
+disk = Disk()
+
+
+class LocalStorage(Storage):
+    def __init__(self, root: str) -> None:
+        self.root = Path(root).absolute()
+        self.url = str(self.root)
+
+    def _path(self, key: str) -> Path:
+        check_key(key)
+        return self.root / key
+
+    @contextmanager
+    def _words(self, verb: str, path: Path) -> Iterator[None]:
+        """Turn the system's errors into a sentence; those that callers ask about pass."""
+        try:
+            yield
+        except FileNotFoundError:
+            if verb == "write":
+                raise StoreError(f"cannot write {path}: its folder was removed meanwhile") from None
+            raise
+        except FileExistsError:
+            raise
+        except (NotADirectoryError, IsADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        except OSError as error:
+            raise StoreError(f"cannot {verb} {path}: {error.strerror or error}") from error
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for folder in reversed(missing):
+            try:
+                disk.mkdir(folder)
+            except FileExistsError:
+                pass
+
+    def _write_partial(self, path: Path, data: bytes | memoryview) -> tuple[Path, int]:
+        """A new file beside `path`, with an open descriptor."""
+        self._make_folder(path.parent)
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
+        descriptor = disk.create(partial)
+        try:
+            view = memoryview(data).cast("B")
+            while view:
+                view = view[disk.write(descriptor, view) :]
+        except BaseException:
+            os.close(descriptor)
+            self._drop(partial)
+            raise
+        return partial, descriptor
+
+    def _drop(self, partial: Path) -> None:
+        try:
+            disk.unlink(partial)
+        except OSError:
+            pass  # the clean-up finds it; the first error is the one to tell
+
+    def write(self, key: str, data: bytes | memoryview) -> None:
+        path = self._path(key)
+        with self._words("write", path):
+            partial, descriptor = self._write_partial(path, data)
+            try:
+                disk.fsync(descriptor)
+                disk.replace(partial, path)
+            except BaseException:
+                self._drop(partial)
+                raise
+            finally:
+                os.close(descriptor)
+
+    def write_soon(self, key: str, data: bytes | memoryview) -> None:
+        path = self._path(key)
+        if not writing.IN_TURN:
+            size = memoryview(data).nbytes
+            writers.write(self.url, key, size, lambda: writers.add(self.url, self._put(path, data)))
+        else:
+            self._put(path, data)()
+
+    def _put(self, path: Path, data: bytes | memoryview) -> Callable[[], None]:
+        """Put bytes under a path; they are durable when what is returned has been called."""
+        with self._words("write", path):
+            partial, descriptor = self._write_partial(path, data)
+            try:
+                disk.replace(partial, path)
+            except BaseException:
+                os.close(descriptor)
+                self._drop(partial)
+                raise
+
+        def flush() -> None:
+            with self._words("write", path):
+                try:
+                    disk.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+        return flush
+
+    def settle(self) -> None:
+        writers.seen(self.url)  # whatever they leave to fsync is known then
+        writers.wait(self.url)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        with self._words("write", path):
+            partial, descriptor = self._write_partial(path, data)
+            try:
+                disk.fsync(descriptor)
+                try:
+                    disk.link(partial, path)
+                except FileExistsError:
+                    return self.read(key) == data
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        raise StoreError(
+                            f"the file system of {self.url} has no hard links, which commits need; use another place"
+                        ) from None
+                    raise
+                self._sync_chain(path.parent)
+                return True
+            finally:
+                os.close(descriptor)
+                self._drop(partial)
+
+    def sync_names(self, folder: str) -> None:
+        path = self._path(folder) if folder else self.root
+        with self._words("write", path):
+            self._sync_chain(path)
+
+    def _sync_chain(self, folder: Path) -> None:
+        disk.fsync_folder(folder)
+        while folder != self.root:
+            folder = folder.parent
+            disk.fsync_folder(folder)
+
+    def read(self, key: str, limit: int | None = None) -> bytes:
+        path = self._path(key)
+        writers.seen(self.url, key)
+        with self._words("read", path), open(path, "rb") as file:
+            return file.read(-1 if limit is None else limit)
+
+    def make_folder(self, folder: str) -> None:
+        path = self._path(folder)
+        with self._words("write", path):
+            os.makedirs(path, exist_ok=True)
+
+    def put_aside(self, key: str, *parts: memoryview) -> None:
+        path = self._path(key)
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
+        with self._words("write", path):
+            with open(partial, "wb") as file:
+                for part in parts:
+                    file.write(part)
+            os.replace(partial, path)
+
+    def read_into(self, key: str, offset: int, target: memoryview) -> None:
+        path = self._path(key)
+        with self._words("read", path), open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            done = 0
+            while done < target.nbytes:  # a single read may bring less
+                got = file.readinto(target[done:])
+                if not got:
+                    raise StoreError(f"{path} ends before byte {offset + target.nbytes}")
+                done += got
+
+    def ask(self, key: str) -> None:
+        if hasattr(os, "posix_fadvise"):  # the kernel reads while we compute
+            try:
+                descriptor = os.open(self._path(key), os.O_RDONLY)
+            except OSError:
+                return  # whoever reads it will tell
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
+    def entry(self, key: str) -> Entry:
+        path = self._path(key)
+        writers.seen(self.url, key)
+        with self._words("read", path):
+            status = path.stat()
+            if path.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return Entry(status.st_size, status.st_mtime)
+
+    def listing(self, prefix: str = "") -> dict[str, Entry]:
+        base = self._path(prefix) if prefix else self.root
+        writers.seen(self.url)
+        found = {}
+        for folder, _, names in os.walk(base):
+            for name in names:
+                if not name.endswith(PARTIAL):
+                    key = (Path(folder) / name).relative_to(self.root).as_posix()
+                    try:
+                        status = os.lstat(self.root / key)
+                    except FileNotFoundError:
+                        continue  # removed since
+                    found[key] = Entry(status.st_size, status.st_mtime)
+        return found
+
+    def last_write(self, prefix: str) -> float:
+        newest = 0.0
+        for folder, _, names in os.walk(self._path(prefix)):
+            for path in (folder, *(os.path.join(folder, name) for name in names)):
+                try:
+                    newest = max(newest, os.lstat(path).st_mtime)
+                except FileNotFoundError:
+                    pass  # removed since
+        return newest
+
+    def folders(self, prefix: str = "") -> list[str]:
+        base = self._path(prefix) if prefix else self.root
+        return sorted(entry.name for entry in os.scandir(base) if entry.is_dir()) if base.is_dir() else []
+
+    def remove(self, prefix: str) -> None:
+        path = self._path(prefix)
+        writers.seen(self.url)
+        with self._words("remove", path):
+            self._remove(path)
+
+    def remove_soon(self, prefix: str) -> None:
+        if not writing.IN_TURN:
+            writers.add(self.url, lambda: self.remove(prefix))
+        else:
+            self.remove(prefix)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            if path.is_dir() and not path.is_symlink():
+                for entry in sorted(os.listdir(path)):
+                    self._remove(path / entry)
+                disk.rmdir(path)
+            else:
+                disk.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def move(self, prefix: str, target: str) -> None:
+        path, goal = self._path(prefix), self._path(target)
+        writers.seen(self.url)
+        with self._words("move", path):
+            self._make_folder(goal.parent)
+            disk.replace(path, goal)
+
+    def sync(self, prefix: str = "") -> None:
+        base = self._path(prefix) if prefix else self.root
+        self.settle()
+        with self._words("write", base):
+            folders = [Path(folder) for folder, _, _ in os.walk(base)]
+            while base != self.root:
+                base = base.parent
+                folders.append(base)
+            if not writing.IN_TURN:
+                for folder in folders:
+                    writers.add(self.url, lambda folder=folder: disk.fsync_folder(folder))  # type: ignore[misc]
+                self.settle()
+            else:
+                for folder in folders:
+                    disk.fsync_folder(folder)
+            for above in self.root.parents:
+                # Folders above the store may have been made for it; those we may not open were there before.
+                try:
+                    disk.fsync_folder(above)
+                except PermissionError:
+                    break
+
+    def remove_partials(self, prefix: str, before: float) -> None:
+        base = self._path(prefix) if prefix else self.root
+        if not base.is_dir():
+            return
+        with self._words("remove", base):
+            for name in sorted(os.listdir(base)):
+                path = base / name
+                try:
+                    if name.endswith(PARTIAL) and path.lstat().st_mtime < before:
+                        disk.unlink(path)
+                except FileNotFoundError:
+                    pass
+
+    def free(self) -> int | None:
+        folder = self.root
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free

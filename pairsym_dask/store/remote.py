@@ -1,0 +1,187 @@
+"""A store on an object store or another file system of fsspec; credentials stay out of words and records."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import StoreError
+from .storage import Entry, Storage, check_key
+
+
+class RemoteStorage(Storage):
+    """Object stores and other file systems through fsspec; a finished put is durable there."""
+
+    def __init__(self, url: str, storage_options: dict[str, Any]) -> None:
+        self._address = url.rstrip("/")
+        self.url = without_credentials(self._address)
+        self.storage_options = storage_options
+        self._fs: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fs": None}
+
+    @property
+    def fs(self) -> Any:
+        if self._fs is None:
+            import fsspec
+
+            try:
+                # A cached listing would hide what other workers wrote.
+                self._fs, _ = fsspec.core.url_to_fs(self._address, use_listings_cache=False, **self.storage_options)
+            except Exception as error:
+                raise StoreError(f"cannot open {self.url}: {self._reason(error)}") from None
+        return self._fs
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        return f"{self._root}/{key}"
+
+    @property
+    def _root(self) -> str:
+        return str(self.fs._strip_protocol(self._address)).rstrip("/")
+
+    def _reason(self, error: BaseException) -> str:
+        """An error's first line without any credential that was given."""
+        text = (str(error).splitlines() or [""])[0] or type(error).__name__
+        for secret in _secrets(self.storage_options) + _secrets_of_url(self._address):
+            text = text.replace(secret, "***")
+        return text
+
+    @contextmanager
+    def _words(self, verb: str, key: str) -> Iterator[None]:
+        """Turn a client library's errors into a sentence; those that callers ask about pass."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError, StoreError):
+            raise
+        except Exception as error:
+            raise StoreError(f"cannot {verb} {self.url}/{key}: {self._reason(error)}") from None
+
+    def write(self, key: str, data: bytes | memoryview) -> None:
+        with self._words("write", key):
+            try:
+                self.fs.pipe_file(self._path(key), bytes(data))
+            except FileNotFoundError as error:  # of the bucket
+                raise StoreError(f"cannot write {self.url}/{key}: {self._reason(error)}") from None
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        with self._words("write", key):
+            try:
+                self.fs.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                # An answer may have been lost and the request sent again by the client library.
+                return self.read(key) == data
+            except Exception as error:
+                # No answer: only the store knows who won.
+                try:
+                    return self.read(key) == data
+                except FileNotFoundError:
+                    raise StoreError(f"cannot write {self.url}/{key}: {self._reason(error)}") from None
+        return True
+
+    def read(self, key: str, limit: int | None = None) -> bytes:
+        with self._words("read", key):
+            return bytes(self.fs.cat_file(self._path(key)))
+
+    def read_many(self, keys: list[str]) -> list[bytes]:
+        if not keys:
+            return []
+        paths = [self._path(key) for key in keys]
+        with self._words("read", keys[0]):
+            found = self.fs.cat(paths)
+        return [bytes(found[path]) for path in paths]
+
+    def read_into(self, key: str, offset: int, target: memoryview) -> None:
+        with self._words("read", key):
+            data = self.fs.cat_file(self._path(key), start=offset, end=offset + target.nbytes)
+        if len(data) != target.nbytes:
+            raise StoreError(f"{self.url}/{key} ends before byte {offset + target.nbytes}")
+        target[:] = data
+
+    def entry(self, key: str) -> Entry:
+        with self._words("read", key):
+            information = self.fs.info(self._path(key))
+        if information["type"] == "directory":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        return _remote_entry(information)
+
+    def listing(self, prefix: str = "") -> dict[str, Entry]:
+        base = self._path(prefix) if prefix else self._root
+        with self._words("list", prefix):
+            try:
+                found = self.fs.find(base, detail=True)
+            except FileNotFoundError:
+                return {}
+        start = len(self._root) + 1
+        return {name[start:]: _remote_entry(information) for name, information in found.items()}
+
+    def folders(self, prefix: str = "") -> list[str]:
+        base = self._path(prefix) if prefix else self._root
+        with self._words("list", prefix):
+            try:
+                entries = self.fs.ls(base, detail=True)
+            except FileNotFoundError:
+                return []
+        return sorted(entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory")
+
+    def remove(self, prefix: str) -> None:
+        with self._words("remove", prefix):
+            try:
+                self.fs.rm(self._path(prefix), recursive=True)
+            except FileNotFoundError:
+                pass
+
+    def move(self, prefix: str, target: str) -> None:
+        with self._words("move", prefix):
+            names = [prefix] if self.exists(prefix) else self.keys(prefix)
+            for name in names:
+                self.fs.cp_file(self._path(name), self._path(target + name[len(prefix) :]))
+            for name in names:
+                self.fs.rm_file(self._path(name))
+
+    def sync(self, prefix: str = "") -> None:
+        pass
+
+
+def _remote_entry(information: dict[str, Any]) -> Entry:
+    changed: Any = information.get("LastModified") or information.get("mtime") or information.get("created")
+    seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
+    return Entry(int(information["size"]), seconds)
+
+
+_SECRET = re.compile("key|secret|token|password|passwd|credential|account|sas|connection_string", re.IGNORECASE)
+
+
+def _secrets(options: Any, wanted: bool = False) -> list[str]:
+    """Values of options whose name says that they are credentials, also nested ones."""
+    if isinstance(options, dict):
+        return [
+            s for name, value in options.items() for s in _secrets(value, wanted or bool(_SECRET.search(str(name))))
+        ]
+    if isinstance(options, (list, tuple)):
+        return [s for value in options for s in _secrets(value, wanted)]
+    return [str(options)] if wanted and isinstance(options, (str, bytes)) and len(options) > 2 else []
+
+
+def _secrets_of_url(url: str) -> list[str]:
+    rest = url.split("://", 1)[1]
+    user = rest.split("/", 1)[0].rpartition("@")[0]
+    query = rest.partition("?")[2]
+    return [part for part in (*user.split(":"), query) if len(part) > 2]
+
+
+def without_credentials(url: str) -> str:
+    """A URL fit for messages and records.
+
+    >>> without_credentials("ftp://me:secret@host/plays.zarr?token=abc")
+    'ftp://host/plays.zarr'
+    """
+    protocol, rest = url.split("://", 1)
+    host, slash, path = rest.partition("?")[0].partition("/")
+    return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
