@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Any
 
 import click
 
 from . import __version__
-from .settings import POPULARITY
-
-Settings = dict[str, Any]
+from .settings import POPULARITY, GivenSettings
 
 
 class _Group(click.Group):
@@ -96,23 +95,18 @@ def ingest(paths: tuple[str, ...], store: str, scheduler: str | None, **options:
 
 
 def _settings(function: Any) -> Any:
-    """Options of `PairedSymbols`, with its defaults."""
-    for option in reversed(
-        (
-            click.option("--factors", type=int, default=20, show_default=True, help="K, traits a symbol."),
-            click.option("--censored-ratio", type=float, default=5.0, show_default=True, help="r in D' = r D."),
-            click.option("--tau-u", type=float, default=0.1, show_default=True, help="Prior precision, user traits."),
-            click.option("--tau-v", type=float, default=0.1, show_default=True, help="Prior precision, item traits."),
-            click.option("--tau-b", type=float, default=0.1, show_default=True, help="Prior precision of biases."),
-            click.option("--alpha", type=float, default=1.0, show_default=True, help="Dirichlet prior."),
-            click.option("--biases/--no-biases", default=True, show_default=True),
-            click.option(
-                "--selection", type=click.Choice(["bayes", "constant"]), default="constant", show_default=True
-            ),
-            click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
-            click.option("--random-state", type=int, default=0, show_default=True, help="Seed."),
+    """An option for every setting of a model."""
+    kinds = {"int": int, "float": float, "str": str}
+    for setting in reversed(fields(GivenSettings)):
+        word, choices = setting.name.replace("_", "-"), setting.metadata["choices"]
+        flag = setting.type == "bool"
+        option = click.option(
+            f"--{word}/--no-{word}" if flag else f"--{word}",
+            type=None if flag else click.Choice(choices) if choices else kinds[str(setting.type)],
+            default=setting.default,
+            show_default=True,
+            help=setting.metadata["meaning"],
         )
-    ):
         function = option(function)
     return function
 

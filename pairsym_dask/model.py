@@ -25,46 +25,27 @@ from .errors import InputError, StoreError
 from .evaluation.evaluate import Comparison, Evaluation, evaluate
 from .pairs.sources import Columns
 from .run.progress import duration
-from .settings import POPULARITY, SIDES, Settings
+from .settings import POPULARITY, SIDES, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
 from .store.storage import is_local
 from .sweep.fit import absolute_path, fit
 
 
-class PairedSymbols:
-    """Bayesian model of paired symbols: selected by popularity, then shown or censored by a preference.
+class PairedSymbols(GivenSettings):
+    __doc__ = f"""Bayesian model of paired symbols: selected by popularity, then shown or censored by a preference.
 
-    Parameters are stored as given and checked by `fit`. `censored_ratio` is r in D' = r D, the `tau`s are prior
-    precisions of user traits, item traits and biases, `alpha` is the Dirichlet prior of both popularities.
+    Settings are stored as given and checked by `fit`.
+
+    Parameters
+    ----------
+{describe_settings()}
     """
 
-    def __init__(
-        self,
-        factors: int = 20,
-        censored_ratio: float = 5.0,
-        tau_u: float = 0.1,
-        tau_v: float = 0.1,
-        tau_b: float = 0.1,
-        alpha: float = 1.0,
-        biases: bool = True,
-        selection: str = "constant",
-        dtype: str = "float32",
-        random_state: int = 0,
-    ) -> None:
-        self.factors = factors
-        self.censored_ratio = censored_ratio
-        self.tau_u = tau_u
-        self.tau_v = tau_v
-        self.tau_b = tau_b
-        self.alpha = alpha
-        self.biases = biases
-        self.selection = selection
-        self.dtype = dtype
-        self.random_state = random_state
-        self._commits: list[Commit] = []
-        self._commit: Commit | None = None
-        self._counts: Counts | None = None
+    # Of a fitted model: its sweeps up to the opened one, that one, and the counts store once it is wanted.
+    _commits: tuple[Commit, ...] = ()
+    _commit: Commit | None = None
+    _counts: Counts | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Settings by name."""
@@ -175,7 +156,7 @@ class PairedSymbols:
                 raise StoreError(f"sweep {sweep} of {store.url} has been removed; fit with keep= to keep sweeps")
         commit.sealed.check_sizes()
         self.__dict__.pop("_predictor", None)
-        self._commits, self._commit, self._counts = commits[: commit.sweep + 1], commit, counts
+        self._commits, self._commit, self._counts = tuple(commits[: commit.sweep + 1]), commit, counts
 
     @property
     def _fitted(self) -> Commit:
@@ -216,7 +197,7 @@ class PairedSymbols:
     @property
     def history(self) -> pd.DataFrame:
         """A row a sweep: sweep, elbo, xi_star, seconds. Sweep 0 is the start."""
-        commits = self._commits if self._fitted else []
+        commits = self._commits if self._fitted else ()
         return pd.DataFrame(
             {
                 "sweep": [commit.sweep for commit in commits],

@@ -18,7 +18,8 @@ from scipy.special import ndtri
 from ..errors import InputError
 from ..kernels.random import fill_normals_at
 from ..kernels.topn import left_sides
-from ..settings import POPULARITY, _is_whole
+from ..options import fraction, seed, whole_number
+from ..settings import POPULARITY
 
 STRATEGIES = ("mean", "thompson", "ucb")
 TASTES, WORLD = 32, 33  # streams of the generator: a user's own draws, and the items' as that user meets them
@@ -45,12 +46,7 @@ class Query:
         check_interval(self.interval)
         if self.strategy not in STRATEGIES:
             raise InputError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
-        if (
-            isinstance(self.random_state, bool)
-            or not _is_whole(self.random_state)
-            or not 0 <= self.random_state < 2**64
-        ):
-            raise InputError(f"random_state must be a whole number from 0 to 2**64 - 1, not {self.random_state!r}")
+        object.__setattr__(self, "random_state", seed(self.random_state))
 
     def allowed(self, items: int) -> np.ndarray:
         """Mask (items + 1) of positions that may be recommended; the last one, of padding, may not."""
@@ -105,20 +101,15 @@ def deviations(interval: float) -> float:
 
 
 def check_n(n: Any) -> int:
-    if isinstance(n, bool) or not _is_whole(n) or n < 1:
-        raise InputError(f"n must be a whole number, at least 1, not {n!r}")
-    return int(n)
+    """Length of a list."""
+    return whole_number("n", n, least=1)
 
 
-def check_popularity(popularity: float) -> float:
-    if isinstance(popularity, bool) or not isinstance(popularity, (int, float, np.number)) or not 0 <= popularity <= 1:
-        raise InputError(
-            f"popularity must be a number from 0 (taste alone) to 1 (the paper's ranking), not {popularity!r}"
-        )
-    return float(popularity)
+def check_popularity(popularity: Any) -> float:
+    """Exponent of popularity in a ranking."""
+    return fraction("popularity", popularity, " (0 is taste alone, 1 the paper's ranking)", ends=True)
 
 
-def check_interval(interval: float) -> float:
-    if isinstance(interval, bool) or not isinstance(interval, (int, float, np.number)) or not 0 < interval < 1:
-        raise InputError(f"interval must be a number between 0 and 1, such as 0.9, not {interval!r}")
-    return float(interval)
+def check_interval(interval: Any) -> float:
+    """What a credible interval holds of the posterior."""
+    return fraction("interval", interval, ", such as 0.9")

@@ -5,7 +5,6 @@ Baselines keep the pairs and all their parameters in memory; they are for compar
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from typing import Any, Self
@@ -18,7 +17,7 @@ from tqdm import tqdm
 from ..answers.predict import SCORES
 from ..errors import InputError
 from ..kernels.accelerate import compiled
-from ..settings import _is_whole
+from ..options import whole_number
 from ..store.counts import Counts, open_counts
 
 
@@ -58,7 +57,7 @@ class Baseline:
         `items` are the candidates (all by default). A user gets fewer than n only when fewer are left.
         """
         counts = self.counts
-        check_whole("n", n, 1)
+        whole_number("n", n, least=1)
         positions = counts.positions("users", users)
         barred = np.zeros(counts.shape[1], bool)
         if items is not None:
@@ -135,23 +134,6 @@ def top(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     best, value = np.take_along_axis(best, order, 1), np.take_along_axis(value, order, 1)
     row, rank = np.nonzero(value > -np.inf)
     return row, best[row, rank], rank
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not _is_whole(value) or value < least:
-        raise InputError(f"{name} must be a whole number, at least {least}, not {value!r}")
-
-
-def check_number(name: str, value: Any, zero: bool = False) -> None:
-    """A finite number above 0, or from 0 on."""
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (value == 0 and not zero):
-        raise InputError(f"{name} must be a finite number {'from 0 on' if zero else 'above 0'}, not {value!r}")
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} must be {' or '.join(repr(choice) for choice in choices)}, not {value!r}")
 
 
 def steps(name: str, n: int, unit: str, progress: bool) -> Iterable[int]:

@@ -15,8 +15,9 @@ import numpy as np
 import scipy.sparse
 
 from ..kernels.accelerate import compiled
+from ..options import one_of, positive_number, seed, whole_number
 from ..store.counts import Counts
-from .base import Baseline, check_choice, check_number, check_whole, draw_item, is_seen, steps
+from .base import Baseline, draw_item, is_seen, steps
 
 
 @dataclass(eq=False)
@@ -37,13 +38,13 @@ class BPR(Baseline):
     threads: int = 1
 
     def _check(self) -> None:
-        check_whole("factors", self.factors, 1)
-        check_choice("negatives", self.negatives, ("uniform", "popularity"))
-        check_whole("epochs", self.epochs, 0)
-        check_number("learning_rate", self.learning_rate)
-        check_number("regularization", self.regularization, zero=True)
-        check_whole("random_state", self.random_state, 0)
-        check_whole("threads", self.threads, 1)
+        whole_number("factors", self.factors, least=1)
+        one_of("negatives", self.negatives, ("uniform", "popularity"))
+        whole_number("epochs", self.epochs, least=0)
+        positive_number("learning_rate", self.learning_rate)
+        positive_number("regularization", self.regularization, zero=True)
+        seed(self.random_state)
+        whole_number("threads", self.threads, least=1)
 
     def _learn(self, counts: Counts, pairs: scipy.sparse.csr_matrix, progress: bool) -> None:
         users, items = pairs.shape

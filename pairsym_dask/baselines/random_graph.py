@@ -17,8 +17,9 @@ import scipy.sparse
 
 from ..answers.predict import Symbols, energy, sigma_of
 from ..kernels.accelerate import compiled
+from ..options import one_of, positive_number, seed, whole_number
 from ..store.counts import Counts
-from .base import Density, check_choice, check_number, check_whole, draw_item, is_seen, steps
+from .base import Density, draw_item, is_seen, steps
 
 START_SCALE = 0.1
 DRAWS = 64  # of an item, before a user is taken to have nearly every popular item
@@ -42,13 +43,13 @@ class RandomGraph(Density):
     random_state: int = 0
 
     def _check(self) -> None:
-        check_whole("factors", self.factors, 1)
-        check_choice("ranking", self.ranking, ("like", "pop*like"))
-        check_whole("sweeps", self.sweeps, 0)
-        check_number("tau", self.tau)
-        check_number("tau_b", self.tau_b)
-        check_number("decay", self.decay, zero=True)
-        check_whole("random_state", self.random_state, 0)
+        whole_number("factors", self.factors, least=1)
+        one_of("ranking", self.ranking, ("like", "pop*like"))
+        whole_number("sweeps", self.sweeps, least=0)
+        positive_number("tau", self.tau)
+        positive_number("tau_b", self.tau_b)
+        positive_number("decay", self.decay, zero=True)
+        seed(self.random_state)
 
     def _learn(self, counts: Counts, pairs: scipy.sparse.csr_matrix, progress: bool) -> None:
         rng = np.random.default_rng(self.random_state)

@@ -13,8 +13,9 @@ import scipy.sparse
 from tqdm import tqdm
 
 from ..errors import InputError
+from ..options import positive_number, seed, whole_number
 from ..store.counts import Counts
-from .base import Density, check_number, check_whole
+from .base import Density
 
 CELLS = 50_000_000  # users x items, at most
 BLOCK = 2**18  # bytes of energies worked on together: they stay in the cache
@@ -39,14 +40,14 @@ class SoftmaxMAP(Density):
     random_state: int = 0
 
     def _check(self) -> None:
-        check_whole("factors", self.factors, 1)
-        check_number("tau", self.tau)
+        whole_number("factors", self.factors, least=1)
+        positive_number("tau", self.tau)
         for name in ("biases", "symmetric"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        check_whole("iterations", self.iterations, 1)
-        check_number("tolerance", self.tolerance, zero=True)
-        check_whole("random_state", self.random_state, 0)
+        whole_number("iterations", self.iterations, least=1)
+        positive_number("tolerance", self.tolerance, zero=True)
+        seed(self.random_state)
 
     def _learn(self, counts: Counts, pairs: scipy.sparse.csr_matrix, progress: bool) -> None:
         users, items = pairs.shape

@@ -20,6 +20,7 @@ from ..answers.predict import Predictor
 from ..answers.query import check_popularity
 from ..display import cards as display
 from ..errors import InputError
+from ..options import whole_number
 from ..settings import POPULARITY
 from ..store.counts import Counts, open_counts
 from .ranks import Committed, Pairs, Ranks, Scorer, Source, rank
@@ -155,13 +156,12 @@ def evaluate(
     Blocks of users are dask tasks on `client`, else on the current client, else on `threads` threads (other models
     than PairedSymbols stay on threads of this process); `memory` bounds how many are under way.
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise InputError(f"n must be a whole number, at least 1, not {n!r}")
+    n = whole_number("n", n, least=1)
     counts = _counts_of(model)
     pairs = Pairs.read(held_out, counts)
     source = _source(model, check_popularity(popularity))
     ranks = rank(source, counts, pairs, client=client, threads=threads, memory=memory)
-    return summarise(ranks, 0, counts, pairs, held_out, int(n))
+    return summarise(ranks, 0, counts, pairs, held_out, n)
 
 
 def compare(

@@ -19,6 +19,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..errors import InputError, NumericError
+from ..options import whole_number
 from ..pairs.splits import leave_one_out
 from ..settings import POPULARITY, Settings
 from ..store.counts import Counts, open_counts
@@ -126,8 +127,7 @@ def tune(
     measure, n = _parse_metric(metric)
     combinations = _combinations(SPACE if space is None else space, candidates, random_state)
     rungs = _check_rungs(sweeps)
-    if isinstance(users, bool) or not isinstance(users, (int, np.integer)) or users < 1:
-        raise InputError(f"users must be a whole number, at least 1, not {users!r}")
+    users = whole_number("users", users, least=1)
     counts = open_counts(counts)
     if folder is None:
         if not is_local(counts.path):
@@ -205,8 +205,7 @@ def _parse_metric(metric: str) -> tuple[str, int]:
 
 def _combinations(space: Mapping[str, Sequence[Any]], most: int, random_state: int) -> list[dict[str, Any]]:
     """Settings to try: the defaults of what the space names, then others, drawn at random if there are too many."""
-    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
-        raise InputError(f"candidates must be a whole number, at least 1, not {most!r}")
+    most = whole_number("candidates", most, least=1)
     known = [field.name for field in fields(Settings) if field.name != "random_state"]
     for name, values in space.items():
         if name not in [*known, "tau"]:

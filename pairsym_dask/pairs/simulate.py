@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError
 from ..kernels.keys import LOW, SHIFT, add_up
 from ..kernels.random import alias_table, draw_items, fill_normals, fold_draws, give_draws
-from ..settings import _is_whole
+from ..options import positive_number, seed, whole_number
 from ..store.arrays import ArraySpec, write_block, write_metadata
 from ..store.counts import Counts
 from ..store.counts_writer import begin
@@ -63,9 +63,7 @@ def simulate(
     an item drawn at least twice, so that every item occurs. `truth=True` keeps the parameters: see `read_truth`.
     """
     size = _size(preset, scale, users, items, pairs)
-    model = Model(*size, _whole("factors", factors, 1), _whole("random_state", random_state, 0))
-    if model.seed >= 2**64:
-        raise InputError(f"random_state must be below 2**64, not {model.seed}")
+    model = Model(*size, whole_number("factors", factors, least=1), seed(random_state))
     steps = Steps(client, threads, memory, progress)
     storage = begin(path, storage_options)
     scratch = steps.scratch(storage)
@@ -115,20 +113,14 @@ def _size(preset: Any, scale: Any, users: Any, items: Any, pairs: Any) -> tuple[
         users, items, pairs = PRESETS[preset]
     elif None in (users, items, pairs):
         raise InputError(f"give users, items and pairs, or a preset: {', '.join(PRESETS)}")
-    users, items, pairs = _whole("users", users, 1), _whole("items", items, 1), _whole("pairs", pairs, 1)
-    if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)) or not 0 < scale < float("inf"):
-        raise InputError(f"scale must be a number above 0, not {scale!r}")
-    users, pairs = max(1, round(users * float(scale))), round(pairs * float(scale))
+    given = {"users": users, "items": items, "pairs": pairs}
+    users, items, pairs = (whole_number(name, value, least=1) for name, value in given.items())
+    scale = positive_number("scale", scale)
+    users, pairs = max(1, round(users * scale)), round(pairs * scale)
     for name, least in (("users", users), ("items", items)):
         if pairs < least:
             raise InputError(f"pairs must be at least as many as {name}, so that each occurs: {pairs} is below {least}")
     return users, items, pairs
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not _is_whole(value) or value < least:
-        raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
-    return int(value)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .. import options
 from ..errors import InputError
 from ..kernels.keys import SHIFT
-from ..settings import SIDES, Settings
+from ..settings import SIDES
 from ..store.counts import Counts, open_counts
 from ..store.cuts import Tile
 from ..store.scratch import Scratch, Stored
@@ -58,9 +59,9 @@ def split_by_fraction(
 
     Writes the training store to `path`; returns it and the held-out pairs, a frame with columns user and item.
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, (int, float, np.number)) or not 0 < fraction < 1:
-        raise InputError(f"fraction must be a number between 0 and 1, not {fraction!r}")
-    return _split(counts, path, float(fraction), random_state, client, threads, memory, storage_options)
+    return _split(
+        counts, path, options.fraction("fraction", fraction), random_state, client, threads, memory, storage_options
+    )
 
 
 def _split(
@@ -73,7 +74,7 @@ def _split(
     memory: int | str | None,
     storage_options: dict[str, Any] | None,
 ) -> tuple[Counts, pd.DataFrame]:
-    seed = Settings(random_state=random_state).random_state  # checked there
+    seed = options.seed(random_state)
     parent = open_counts(counts, storage_options)
     steps = Steps(client, threads, memory, False)
     with _writing(path, dict(storage_options or {})) as storage:

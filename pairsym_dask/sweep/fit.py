@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, NumericError, StoreError
+from ..options import positive_number, whole_number
 from ..run.execute import Executor, Steps
 from ..run.progress import Progress
 from ..run.workers import Pass
@@ -86,10 +87,9 @@ def fit(
 
 def check_options(sweeps: int, tol: float | None, keep: int | Iterable[int] | None = None, **_: Any) -> None:
     """Refuse options of a fit that cannot be, before anything is written."""
-    if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 0:
-        raise InputError(f"sweeps must be a whole number, 0 or more, not {sweeps!r}")
-    if tol is not None and not tol > 0:
-        raise InputError(f"tol must be above 0, not {tol!r}")
+    whole_number("sweeps", sweeps, least=0)
+    if tol is not None:
+        positive_number("tol", tol)
     parse_keep(keep)
 
 

@@ -176,7 +176,10 @@ def test_nobody_and_nothing_give_empty_tables(small_model):
             "unknown item labels: 555, 556; the store knows 90 items, for instance 0",
         ),
         (lambda m: m.recommend(1, interval=90), "interval must be a number between 0 and 1, such as 0.9, not 90"),
-        (lambda m: m.recommend(1, strategy="thompson", random_state=-1), "random_state must be a whole number from 0"),
+        (
+            lambda m: m.recommend(1, strategy="thompson", random_state=-1),
+            "random_state must be a whole number, at least 0",
+        ),
         (lambda m: m.probability(1, 1, interval=1.0), "interval must be a number between 0 and 1"),
         (lambda m: m.recommend_all("x", strategy="best"), "strategy must be one of"),
         (lambda m: m.recommend_users(1, popularity=2), "popularity must be a number from 0"),

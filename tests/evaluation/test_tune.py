@@ -95,7 +95,7 @@ def test_bad_input_is_one_clear_sentence(counts):
         ({"metric": "auc"}, "metric must be"),
         ({"space": {"layers": (1,)}}, "no setting 'layers'"),
         ({"space": {"factors": 3}}, "a list of values for factors"),
-        ({"space": {"factors": (0,)}}, "factors must be at least 1"),
+        ({"space": {"factors": (0,)}}, "factors must be a whole number, at least 1"),
         ({"space": {"tau": (1,), "tau_u": (1,)}}, "stands for all three"),
         ({"space": {}}, "nothing to choose"),
         ({"sweeps": (5, 5)}, "whole numbers that grow"),

@@ -215,13 +215,13 @@ def test_a_killed_fit_ends_with_the_same_bytes(tmp_path, small):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"factors": 0}, "factors must be at least 1, not 0"),
+        ({"factors": 0}, "factors must be a whole number, at least 1, not 0"),
         ({"factors": 2.5}, "factors must be a whole number"),
         ({"censored_ratio": -1}, "censored_ratio must be a finite number above 0"),
         ({"tau_u": float("nan")}, "tau_u must be a finite number above 0"),
-        ({"selection": "both"}, 'selection must be "bayes" or "constant"'),
+        ({"selection": "both"}, "selection must be 'bayes' or 'constant'"),
         ({"dtype": "int8"}, "dtype must be"),
-        ({"random_state": -1}, "random_state must be 0 or more"),
+        ({"random_state": -1}, "random_state must be a whole number, at least 0"),
     ],
 )
 def test_bad_settings_are_one_clear_sentence(tmp_path, small, settings, words):
@@ -232,7 +232,12 @@ def test_bad_settings_are_one_clear_sentence(tmp_path, small, settings, words):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"sweeps": -1}, "sweeps must be"), ({"tol": 0}, "tol must be"), ({"memory": "much"}, "memory must be a size")],
+    [
+        ({"sweeps": -1}, "sweeps must be"),
+        ({"sweeps": "ten"}, "sweeps must be a whole number, at least 0, not 'ten'"),
+        ({"tol": 0}, "tol must be"),
+        ({"memory": "much"}, "memory must be a size"),
+    ],
 )
 def test_bad_options_are_one_clear_sentence(tmp_path, small, options, words):
     with pytest.raises(ps.InputError, match=words):

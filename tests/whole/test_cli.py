@@ -108,7 +108,7 @@ def test_info_of_both_stores(folder):
         (("ingest", "plays.csv", "x.zarr", "--user", "usr"), "usr"),
         (("ingest", "plays.csv", "plays.zarr", "--count", "count"), "exists already"),
         (("fit", "nothing.zarr", "m.zarr"), "nothing.zarr"),
-        (("fit", "plays.zarr", "m.zarr", "--factors", 0), "factors must be at least 1"),
+        (("fit", "plays.zarr", "m.zarr", "--factors", 0), "factors must be a whole number, at least 1"),
         (("fit", "plays.zarr", "m.zarr", "--memory", "1KiB"), "too small"),
         (("fit", "plays.zarr", "model.zarr", "--factors", 9), "other settings"),
         (("recommend", "model.zarr", "nobody"), "unknown user label: nobody"),

@@ -9,7 +9,7 @@ import pairsym_dask
 
 PACKAGE = Path(pairsym_dask.__file__).parent
 ROOMS = [
-    ["errors", "settings"],
+    ["errors", "options", "settings"],
     ["display"],
     ["store"],
     ["kernels"],
