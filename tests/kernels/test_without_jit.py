@@ -10,7 +10,8 @@ from pathlib import Path
 
 def test_kernels_pass_without_jit():
     here = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", str(here / "test_kernels.py")]
+    files = [str(here / name) for name in ("test_kernels.py", "test_polya_gamma.py", "test_draws.py")]
+    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *files]
     skipped = ["-k", "not other_threads"]  # about compiled code only, and slow without it
     run = subprocess.run(
         command + skipped, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, cwd=here.parent

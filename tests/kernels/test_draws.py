@@ -1,0 +1,225 @@
+"""The sampler's kernels against plain numpy and enumerated probabilities; also run without the JIT."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import config
+from scipy import stats
+from scipy.special import expit
+
+from pairsym_dask.kernels import draws
+from pairsym_dask.kernels.layout import padded_width, row_offsets
+from pairsym_dask.kernels.polya_gamma import moments
+from pairsym_dask.kernels.random import alias_table
+from pairsym_dask.kernels.streams import stream_key
+
+REPEATS = 60 if config.DISABLE_JIT else 6_000
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # streams count modulo 2**64
+
+
+class Toy:
+    """Five users, four items, all that a half-sweep needs."""
+
+    def __init__(self, users=5, items=4, factors=3, rate=3.0, dtype="float64", seed=0):
+        rng = np.random.default_rng(seed)
+        self.factors, self.width, self.dtype = factors, padded_width(factors), dtype
+        self.u, self.v = (rng.standard_normal((n, factors)).astype(dtype) for n in (users, items))
+        self.b, self.e = (rng.standard_normal(n).astype(dtype) for n in (users, items))
+        self.own, self.table = np.empty(users * self.width, dtype), np.empty(items * self.width, dtype)
+        draws.fill_draw_table(self.u, self.b, self.width, self.own)
+        draws.fill_draw_table(self.v, self.e, self.width, self.table)
+        self.psi = rng.dirichlet(np.ones(items))
+        self.kept, self.alias = alias_table(self.psi)
+        self.rates = rate * rng.dirichlet(np.ones(users)) * users
+        counts = rng.poisson(1.0, (users, items))
+        self.matrix = counts
+        self.indptr = np.r_[0, np.cumsum((counts > 0).sum(1))]
+        self.indices = np.nonzero(counts)[1].astype(np.uint32)
+        self.counts = counts[counts > 0].astype(np.uint8)
+        self.size = draws.draw_statistics_size(factors)
+        self.energy = self.u.astype(float) @ self.v.T + self.b[:, None] + self.e
+
+    def own_pairs(self, sweep, rows=slice(None)):
+        first, stop, _ = rows.indices(self.b.size)
+        out, censored, totals = (
+            np.empty((stop - first, self.size), self.dtype),
+            np.zeros(stop - first, int),
+            np.zeros(3),
+        )
+        draws.add_own_pairs(
+            stream_key(7, sweep, 0), first, self.rates[rows], self.indptr[first : stop + 1], self.indices, self.counts,
+            self.kept, self.alias, self.own[first * self.width : stop * self.width], self.table, self.factors, out,
+            censored, totals,
+        )  # fmt: skip
+        return out, censored, totals
+
+    def their_pairs(self, sweep, rows=slice(None), columns=slice(None), buffer=64):
+        first, stop, _ = rows.indices(self.b.size)
+        start, end, _ = columns.indices(self.e.size)
+        out, censored, totals = np.zeros((end - start, self.size), self.dtype), np.zeros(end - start, int), np.zeros(3)
+        draws.add_their_pairs(
+            stream_key(7, sweep, 0), first, self.rates[rows], self.indptr[first : stop + 1], self.indices, self.counts,
+            self.kept, self.alias, self.own[first * self.width : stop * self.width], self.table, self.factors, start,
+            buffer, out, censored, totals,
+        )  # fmt: skip
+        return out, censored, totals
+
+    def square(self, stats_):
+        """The packed triangles as square matrices over [traits, one, bias], and sum kappa z."""
+        n = self.factors + 2
+        offsets = row_offsets(self.width)
+        upper = np.array(
+            [[[row[offsets[min(a, b)] + max(a, b)] for b in range(n)] for a in range(n)] for row in stats_]
+        )
+        return upper, stats_[:, -self.width :][:, :n]
+
+
+def rows_of(table, width, n):
+    return table.reshape(-1, width)[:, :n].astype(float)
+
+
+def test_thinned_counts_have_the_poisson_distribution_of_every_cell():
+    """Chi-square over enumerated counts 0, 1, 2, 3+ of all 5 x 4 cells, against Poisson(M pi psi (1 - sigma))."""
+    toy = Toy()
+    rate = toy.rates[:, None] * toy.psi * (1 - expit(toy.energy))
+    found = np.zeros((5, 4, 4))
+    for sweep in range(REPEATS):
+        for i in range(5):
+            _, censored, _ = toy.their_pairs(sweep, slice(i, i + 1))
+            found[i, np.arange(4), np.minimum(censored, 3)] += 1
+    pmf = stats.poisson.pmf(np.arange(3)[:, None, None], rate)
+    expected = REPEATS * np.moveaxis(np.concatenate([pmf, 1 - pmf.sum(0, keepdims=True)]), 0, -1)
+    enough = expected > 2
+    statistic = ((found - expected) ** 2 / expected)[enough].sum()
+    freedom = enough.sum() - 20
+    assert stats.chi2.sf(statistic, freedom) > 1e-3
+
+
+def test_thinned_counts_of_different_items_are_independent():
+    toy = Toy(rate=4.0)
+    row = int(np.argmax(toy.rates))
+    joint = np.zeros((3, 3))
+    one, two = np.argsort(-toy.psi * (1 - expit(toy.energy[row])))[:2]
+    for sweep in range(REPEATS):
+        _, censored, _ = toy.their_pairs(sweep, slice(row, row + 1))
+        joint[min(censored[one], 2), min(censored[two], 2)] += 1
+    joint = joint[joint.sum(1) > 0][:, joint.sum(0) > 0]
+    assert stats.chi2_contingency(joint).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_statistics_of_rows_and_of_columns_are_sums_over_the_same_draw(dtype):
+    toy = Toy(dtype=dtype, rate=40.0)
+    close = {"rtol": 2e-4, "atol": 2e-4} if dtype == "float32" else {"rtol": 1e-11, "atol": 1e-11}
+    n = toy.factors + 2
+    left, right = rows_of(toy.own, toy.width, n), rows_of(toy.table, toy.width, n)
+    for i in range(5):
+        theirs, censored, totals = toy.their_pairs(3, slice(i, i + 1))
+        squares, linear = toy.square(theirs)
+        omega = squares[:, n - 2, n - 2].astype(float)  # the coefficient of one times one
+        kappa = (toy.matrix[i] - censored) / 2
+        assert np.allclose(squares, omega[:, None, None] * np.outer(left[i], left[i]), **close)
+        assert np.allclose(linear, kappa[:, None] * left[i], **close)
+        own, kept, own_totals = toy.own_pairs(3, slice(i, i + 1))
+        square, side = toy.square(own)
+        assert np.allclose(square[0], np.einsum("j,ja,jb->ab", omega, right, right), **close)
+        assert np.allclose(side[0], kappa @ right, **close)
+        assert kept[0] == censored.sum() == own_totals[2]
+        assert own_totals.tolist() == totals.tolist()
+        shown = (toy.matrix[i] * np.log(expit(toy.energy[i]))).sum()
+        assert totals[0] == pytest.approx(shown, rel=1e-5 if dtype == "float32" else 1e-12)
+
+
+def test_weights_of_a_pair_have_the_mean_of_their_trials():
+    toy = Toy(rate=6.0)
+    n = toy.factors + 2
+    total, variance = np.zeros(4), np.zeros(4)
+    for sweep in range(REPEATS // 4):
+        stats_, censored, _ = toy.their_pairs(sweep, slice(1, 2))
+        omega = toy.square(stats_)[0][:, n - 2, n - 2]
+        trials = toy.matrix[1] + censored
+        mean, spread = np.array([moments(a) for a in toy.energy[1]]).T
+        total += omega - trials * mean
+        variance += trials * spread
+    assert (np.abs(total) < 4.5 * np.sqrt(variance)).all()
+
+
+def test_sums_do_not_depend_on_how_columns_are_bundled_or_rows_blocked():
+    toy = Toy(users=40, items=9, rate=30.0, dtype="float32")
+    whole, censored, totals = toy.their_pairs(1)
+    parts = [toy.their_pairs(1, columns=slice(k, k + 3)) for k in range(0, 9, 3)]
+    assert np.concatenate([part[0] for part in parts]).tobytes() == whole.tobytes()
+    assert np.concatenate([part[1] for part in parts]).tolist() == censored.tolist()
+    assert all(part[2].tolist() == totals.tolist() for part in parts)
+    own, kept, _ = toy.own_pairs(1)
+    blocks = [toy.own_pairs(1, slice(k, k + 8)) for k in range(0, 40, 8)]
+    assert np.concatenate([block[0] for block in blocks]).tobytes() == own.tobytes()
+    assert np.concatenate([block[1] for block in blocks]).tolist() == kept.tolist()
+
+
+def test_a_row_without_pairs_and_proposals_has_zero_statistics():
+    toy = Toy()
+    toy.rates[:] = 0.0
+    toy.indptr[:] = 0
+    own, kept, totals = toy.own_pairs(0)
+    assert not own.any() and not kept.any() and not totals.any()
+
+
+@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_are_drawn_from_their_normal_posterior(dtype, biases):
+    factors, n = 3, REPEATS
+    rng = np.random.default_rng(2)
+    toy = Toy(dtype=dtype, rate=20.0)
+    row = toy.own_pairs(5, slice(2, 3))[0]
+    square, linear = (part[0].astype(float) for part in toy.square(row))
+    prior = np.eye(factors + 1) + 0.2 * np.ones((factors + 1, factors + 1))
+    right = rng.standard_normal(factors + 1)
+    traits, bias = np.empty((n, factors)), np.empty(n)
+    failed = draws.draw_rows(
+        stream_key(0, 0, 0),
+        0,
+        np.repeat(row, n, 0),
+        row_offsets(toy.width),
+        factors,
+        biases,
+        prior,
+        right,
+        traits,
+        bias,
+    )
+    assert failed == -1
+    k = factors + biases
+    precision = (prior + square[:-1, :-1])[:k, :k]
+    h = (right + linear[:-1] - (square[:-1, -1] if biases else 0))[:k]
+    drawn = np.column_stack([traits, bias])[:, :k]
+    covariance = np.linalg.inv(precision)
+    factor = np.linalg.cholesky(precision)
+    white = (drawn - covariance @ h) @ factor
+    assert np.abs(white.mean(0)).max() < 4.5 / np.sqrt(n)
+    assert np.abs(np.cov(white.T) - np.eye(k)).max() < 7 / np.sqrt(n)
+    for column in white.T:
+        assert stats.kstest(column, "norm").pvalue > 1e-4
+    if not biases:
+        assert not bias.any()
+
+
+def test_a_row_that_is_not_positive_definite_is_named():
+    toy = Toy()
+    stats_ = toy.own_pairs(0)[0]
+    stats_[3] = np.nan
+    failed = draws.draw_rows(
+        stream_key(0, 0, 0), 0, stats_, row_offsets(toy.width), 3, True, np.eye(4), np.zeros(4), np.empty((5, 3)),
+        np.empty(5),
+    )  # fmt: skip
+    assert failed == 3
+
+
+def test_moments_are_sums_of_products():
+    rng = np.random.default_rng(0)
+    traits, bias = rng.standard_normal((50, 4)).astype(np.float32), rng.standard_normal(50).astype(np.float32)
+    x = np.column_stack([traits, bias, np.ones(50)]).astype(float)
+    out = np.zeros((6, 6))
+    draws.add_moments(traits, bias, out)
+    assert np.allclose(np.triu(out), np.triu(x.T @ x), rtol=1e-12)
