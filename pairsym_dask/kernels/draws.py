@@ -133,7 +133,7 @@ def _draw_chunk(
         put(columns, q, np.int64(get(indices, p + q)))
     for q in range(seen, seen + proposed):
         place = uniform(stream) * items
-        j = np.int64(place)
+        j: Any = np.int64(place)
         if place - j >= get(kept, j):
             j = np.int64(get(alias, j))
         put(columns, q, j)
@@ -231,7 +231,7 @@ def add_their_pairs(
     asked for: so the order of sums, and the bits, do not depend on how columns are bundled. `censored` counts censored
     pairs by column; all else is as in `add_own_pairs`.
     """
-    columns_wanted, size = out.shape
+    columns_wanted = out.shape[0]
     rows = rates.size
     width = own.size // max(rows, 1)
     words, scratch = np.empty(STREAM, np.uint64), np.zeros(_work_size(width), table.dtype)

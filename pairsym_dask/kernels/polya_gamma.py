@@ -107,10 +107,7 @@ def polya_gamma_one(stream: Any, energy: float) -> float:
         return 0.25 / z
     rate = math.pi**2 / 8.0 + 0.5 * z * z
     while True:
-        if _is_beyond(uniform(stream), z):
-            x = T + exponential(stream) / rate
-        else:
-            x = _below(stream, z)
+        x = T + exponential(stream) / rate if _is_beyond(uniform(stream), z) else _below(stream, z)
         u = uniform(stream)
         if u <= SURE or _is_accepted(u, x):
             return 0.25 * x

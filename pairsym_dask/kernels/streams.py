@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .accelerate import compiled, inlined
-from .random import _31, _GOLDEN, _mix
+from .random import _GOLDEN, _31, _mix
 from .simd import get, keep, pointer, put
 
 STREAM = 2  # words of a stream

@@ -163,7 +163,9 @@ def test_a_row_without_pairs_and_proposals_has_zero_statistics():
     toy.rates[:] = 0.0
     toy.indptr[:] = 0
     own, kept, totals = toy.own_pairs(0)
-    assert not own.any() and not kept.any() and not totals.any()
+    assert not own.any()
+    assert not kept.any()
+    assert not totals.any()
 
 
 @pytest.mark.parametrize("biases", [True, False])
