@@ -1,86 +1,58 @@
-"""The rooms of the house: a module imports only from its own room and rooms below."""
+"""The rooms of the house, as the table in CONTRIBUTING.md has them: what a module may import, and what stays inside."""
 
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from graphlib import TopologicalSorter
 
-import pairsym_dask
+import pytest
+from helpers.source import PACKAGE, Module, modules
+from trace_walks import room_of, rooms
 
-PACKAGE = Path(pairsym_dask.__file__).parent
-ROOMS = [
-    ["errors", "options", "settings"],
-    ["display"],
-    ["store"],
-    ["kernels"],
-    ["run"],
-    ["pairs"],
-    ["sweep"],
-    ["answers"],
-    ["evaluation"],
-    ["baselines"],
-    ["report"],
-    ["model"],
-    ["demo"],
-    ["cli"],
-]
-LEVEL = {name: level for level, room in enumerate(ROOMS) for name in room}
+MODULES = modules()
+TABLE = rooms()
+LEVEL = {room: -level for level, room in enumerate(TABLE)}  # the lowest room is the last of the table
 
 
-def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        relative = path.relative_to(PACKAGE)
-        if relative.name != "__init__.py" or len(relative.parts) > 1:
-            yield relative.parts[0].removesuffix(".py"), path
+def level(name: str) -> int:
+    return LEVEL[room_of(name, TABLE)]
 
 
-def imports(path):
-    """(room module, line, inside a function) of every import from the package."""
-    depth = len(path.relative_to(PACKAGE).parts)
-    tree = ast.parse(path.read_text())
-    inner = {id(node) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for node in ast.walk(f)}
-    typing = {id(node) for f in ast.walk(tree) if isinstance(f, ast.If) and ast.unparse(f.test) == "TYPE_CHECKING"
-              for node in ast.walk(f)}  # fmt: skip
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in typing:
-            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
-            if node.level == depth:
-                yield from ((name, node.lineno, id(node) in inner) for name in names if name != "__version__")
+def test_the_table_has_every_module_in_one_room_and_no_other():
+    named = [name for names in TABLE.values() for name in names]
+    there = {module.name.split("/")[0] for module in MODULES}
+    assert sorted(named) == sorted(there)
 
 
-def test_every_module_has_a_room():
-    assert {name for name, _ in modules()} <= set(LEVEL)
-
-
-def test_modules_import_only_from_their_room_and_below():
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_modules_import_only_from_their_room_and_below(module: Module):
     wrong = [
-        f"{path.name}:{line} imports {name}"
-        for module, path in modules()
-        for name, line, inside in imports(path)
-        if LEVEL[name] > LEVEL[module]
+        f"line {found.line} imports {found.module} of a room above"
+        for found in module.imports()
+        if found.module and level(found.module) > level(module.name)
     ]
     assert wrong == []
 
 
-def test_imports_inside_a_room_make_no_circle():
-    edges = {}
-    for module, path in modules():
-        edges.setdefault(module, set()).update(
-            name for name, _, inside in imports(path) if not inside and name != module
-        )
-    done = set()
-    while len(done) < len(edges):
-        ready = {name for name, wanted in edges.items() if name not in done and wanted <= done}
-        assert ready, {name: wanted - done for name, wanted in edges.items() if name not in done}
-        done |= ready
+def test_imports_make_no_circle():
+    edges = {
+        module.name: {found.module for found in module.imports() if not found.late and found.module != module.name}
+        for module in MODULES
+    }
+    TopologicalSorter(edges).prepare()
 
 
-def test_only_one_room_imports_zarr():
+def test_only_one_module_imports_zarr():
     users = {
-        path.name
-        for _, path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        module.name
+        for module in MODULES
+        for node in ast.walk(module.tree)
         if (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "zarr" for alias in node.names))
         or (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "zarr")
     }
-    assert users == {"arrays.py"}
+    assert users == {"store/arrays"}
+
+
+def test_every_folder_says_what_lives_there():
+    for folder in {module.folder for module in MODULES if module.folder}:
+        assert ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())), folder

@@ -1,0 +1,32 @@
+"""A module is short enough to be read at one sitting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOST = 400  # lines
+OFFENDERS = {  # may only shrink
+    "pairsym_dask/cli.py",
+    "pairsym_dask/kernels/rows.py",
+    "pairsym_dask/kernels/simd.py",
+    "pairsym_dask/model.py",
+    "pairsym_dask/pairs/assemble.py",
+    "pairsym_dask/pairs/ingest.py",
+    "pairsym_dask/pairs/sources.py",
+    "pairsym_dask/sweep/fit.py",
+    "pairsym_dask/sweep/tasks.py",
+}
+CASES = [
+    pytest.param(path, id=name, marks=[pytest.mark.xfail(strict=True)] if name in OFFENDERS else [])
+    for folder in ("pairsym_dask", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    for name in [str(path.relative_to(ROOT))]
+]
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_no_module_has_more_than_400_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MOST

@@ -1,0 +1,27 @@
+"""A name that begins with an underscore is for its own folder."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.source import Module, modules
+
+MODULES = modules()
+OFFENDERS = {"answers/update", "evaluation/ranks", "report/report", "report/summaries"}  # may only shrink
+MADE = {module.name: module.private_names_made() for module in MODULES}
+
+
+def made_in(folder: str) -> set[str]:
+    return {name for module in MODULES if module.folder == folder for name in MADE[module.name]}
+
+
+CASES = [
+    pytest.param(module, id=module.name, marks=[pytest.mark.xfail(strict=True)] if module.name in OFFENDERS else [])
+    for module in MODULES
+]
+
+
+@pytest.mark.parametrize("module", CASES)
+def test_no_private_name_crosses_a_folder(module: Module):
+    # An attribute's owner is not known from the source alone: a name is foreign if only other folders make it.
+    foreign = set().union(*MADE.values()) - made_in(module.folder)
+    assert [f"line {line}: {name}" for line, name in module.private_names_used() if name in foreign] == []
