@@ -425,7 +425,7 @@ class PairedSymbols(GivenSettings):
         settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         if self._commit is None:
             return card("PairedSymbols, not fitted", {"settings": settings})
-        rows, blocks, seconds = (self._commit.record[name] for name in ("rows", "blocks", "seconds"))
+        rows, blocks = self._commit.record["rows"], self._commit.record["blocks"]
         return card(
             "PairedSymbols",
             {
@@ -433,7 +433,7 @@ class PairedSymbols(GivenSettings):
                 "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self.factors} factors",
                 "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
                 "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
-                "sweep": f"{self._commit.sweep}, in {duration(seconds)}",
+                "sweep": f"{self._commit.sweep}, in {duration(self._commit.record['seconds'])}",
                 "bound": f"{self._commit.scalar('elbo'):.10g}",
                 "settings": settings,
             },

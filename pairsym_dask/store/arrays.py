@@ -7,9 +7,9 @@ zarr reader opens the result. `Sealed` reads only what a manifest lists, and che
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,7 +26,25 @@ from .storage import Storage, digest
 
 STRING = "string"
 STRING_BYTES = 16_384  # of a label, on average over a large chunk, at most
+STRING_ROOM = 2**26  # bytes that a chunk of strings may decode to however few they are
+STRING_RATIO = 1024  # decoded bytes of strings beyond that for an encoded one, at most
 Manifest = dict[str, tuple[int, str]]  # key -> size in bytes, digest
+
+
+def _rise(values: np.ndarray) -> bool:
+    return bool((values[1:] > values[:-1]).all())
+
+
+# A comparison with NaN is false, and minimum and maximum hand NaN on.
+DOMAINS: dict[str, Callable[[np.ndarray], bool]] = {
+    "any": lambda values: True,
+    "finite": lambda values: bool(values.min() > -np.inf and values.max() < np.inf),
+    "above 0": lambda values: bool(values.min() > 0),
+    "finite and above 0": lambda values: bool(values.min() > 0 and values.max() < np.inf),
+    "finite and not below 0": lambda values: bool(values.min() >= 0 and values.max() < np.inf),
+    "below infinity": lambda values: bool(values.max() < np.inf),
+    "rising": _rise,
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,7 @@ class ArraySpec:
     dtype: str
     dimension_names: tuple[str, ...]
     compressed: bool = False
+    domain: str = "any"  # what its values may be, a key of DOMAINS
 
     def key(self, *index: int) -> str:
         """Key of a chunk.
@@ -88,7 +107,14 @@ class ArraySpec:
     def chunk_bytes(self) -> int:
         """Bytes of a decoded chunk; of strings the most that a chunk may hold."""
         count = math.prod(self.chunks)
-        return 2**26 + count * STRING_BYTES if self.dtype == STRING else count * np.dtype(self.dtype).itemsize
+        if self.dtype == STRING:
+            return STRING_ROOM + count * STRING_BYTES
+        return count * np.dtype(self.dtype).itemsize
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of an encoded chunk, at most: what does not compress grows a little."""
+        return self.chunk_bytes + (self.chunk_bytes // 128 + 1024 if self.compressed else 0)
 
     def encode(self, block: np.ndarray) -> bytes | memoryview:
         """A chunk's bytes; blocks at the far edge are padded to the full chunk."""
@@ -100,19 +126,38 @@ class ArraySpec:
             raw = VLenUTF8().encode(np.asarray(block, object))
         else:
             raw = np.ascontiguousarray(block, np.dtype(self.dtype).newbyteorder("<")).reshape(-1).view(np.uint8).data
-        return bytes(Zstd(level=1).encode(raw)) if self.compressed else raw
+        if not self.compressed:
+            return raw
+        data = bytes(Zstd(level=1).encode(raw))
+        self._check_size(data)  # what is written can be read
+        return data
 
     def decode(self, data: bytes, index: tuple[int, ...]) -> np.ndarray:
-        """The part of a chunk that lies inside the array."""
-        if self.compressed and not 0 <= _content_size(data) <= self.chunk_bytes:
-            raise ValueError("a chunk that declares another size than its array")
+        """The part of a chunk that lies inside the array, its values within the array's domain."""
+        if self.compressed:
+            self._check_size(data)
         raw = Zstd().decode(data) if self.compressed else data
         if self.dtype == STRING:
+            if raw[:4] != struct.pack("<I", math.prod(self.chunks)):
+                raise ValueError("a chunk of another number of strings than its array's")
             block: np.ndarray = VLenUTF8().decode(raw).reshape(self.chunks)
         else:
             block = np.frombuffer(raw, np.dtype(self.dtype).newbyteorder("<")).reshape(self.chunks)
         extent = self.extent(index)
-        return block if extent == self.chunks else block[tuple(map(slice, extent))]
+        block = block if extent == self.chunks else block[tuple(map(slice, extent))]
+        if not DOMAINS[self.domain](block):
+            raise ValueError(f"its values must be {self.domain}")
+        return block
+
+    def _check_size(self, data: bytes) -> None:
+        """Refuse what would decode to another size than the chunk's, before it is decoded."""
+        declared = _content_size(data)
+        if self.dtype == STRING:
+            sound = 0 <= declared <= min(self.chunk_bytes, STRING_ROOM + STRING_RATIO * len(data))
+        else:
+            sound = declared == self.chunk_bytes
+        if not sound:
+            raise ValueError("a chunk that declares another size than its array")
 
 
 @lru_cache(256)
@@ -121,15 +166,25 @@ def _array_metadata(spec: ArraySpec) -> bytes:
     return spec._metadata()
 
 
-def _content_size(frame: bytes) -> int:
-    """Decoded size that a zstd frame declares (RFC 8878, section 3.1.1.1), -1 when it is no such frame."""
-    if len(frame) < 6 or frame[:4] != b"\x28\xb5\x2f\xfd":
+def _content_size(data: bytes) -> int:
+    """Decoded size that one zstd frame declares (RFC 8878, section 3.1.1), -1 when the bytes are anything else.
+
+    More frames after the first one would decode to more than the first one declares.
+    """
+    if len(data) < 6 or data[:4] != b"\x28\xb5\x2f\xfd":
         return -1
-    flag, single = frame[4] >> 6, frame[4] >> 5 & 1
-    start = 5 + (1 - single) + (0, 1, 2, 4)[frame[4] & 3]
+    flag, single, checksum = data[4] >> 6, data[4] >> 5 & 1, data[4] >> 2 & 1
+    start = 5 + (1 - single) + (0, 1, 2, 4)[data[4] & 3]
     width = (single, 2, 4, 8)[flag]
-    field = frame[start : start + width]
-    return int.from_bytes(field, "little") + (256 if width == 2 else 0) if width == len(field) > 0 else -1
+    field = data[start : start + width]
+    end, last = start + width, 0
+    while not last and end + 3 <= len(data):
+        header = int.from_bytes(data[end : end + 3], "little")
+        last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        end += 3 + (1 if kind == 1 else size)  # of kind 1 one byte is repeated
+    if not width or not last or end + 4 * checksum != len(data):
+        return -1
+    return int.from_bytes(field, "little") + (256 if width == 2 else 0)
 
 
 def group_metadata(attributes: dict[str, Any]) -> bytes:
@@ -238,41 +293,22 @@ class Sealed:
             if found.size != size:
                 raise DamagedStoreError(f"{self.where(key)} has {found.size} bytes, not {size}")
 
-    def check_complete(self, keys: Iterable[str], count: int) -> None:
-        """See that the manifest lists all `count` keys; the count first, so that absurd shapes cost nothing."""
-        if count <= len(self.manifest):
-            lacking = [key for key in keys if key not in self.manifest]
-            if not lacking:
-                return
-            raise DamagedStoreError(f"the manifest of {self.where('')} lacks {lacking[0]}")
-        raise DamagedStoreError(
-            f"the manifest of {self.where('')} lists {len(self.manifest)} files, but its arrays need {count}"
-        )
+    def check_complete(self, keys: Iterable[tuple[ArraySpec, str]], count: int) -> None:
+        """See that the manifest lists all `count` keys, none larger than a chunk of its array can be.
+
+        The count comes first, so that absurd shapes cost nothing.
+        """
+        if count > len(self.manifest):
+            raise DamagedStoreError(
+                f"the manifest of {self.where('')} lists {len(self.manifest)} files, but its arrays need {count}"
+            )
+        for spec, key in keys:
+            if key not in self.manifest:
+                raise DamagedStoreError(f"the manifest of {self.where('')} lacks {key}")
+            size = self.manifest[key][0]
+            if size > spec.file_bytes or (size < spec.file_bytes and not spec.compressed):
+                raise DamagedStoreError(f"{self.where(key)} has {size} bytes, which its array's chunks cannot have")
 
 
 def _join(prefix: str, key: str) -> str:
     return f"{prefix}/{key}" if prefix else key
-
-
-def seal(record: dict[str, Any]) -> bytes:
-    """A JSON record with its own digest, as canonical bytes."""
-    body = {key: value for key, value in record.items() if key != "digest"}
-    body["digest"] = digest(canonical(body))
-    return canonical(body)
-
-
-def unseal(data: bytes, where: str) -> dict[str, Any]:
-    """A record written by `seal`, checked."""
-    try:
-        record: dict[str, Any] = json.loads(data)
-        body = {key: value for key, value in record.items() if key != "digest"}
-        sound = record["digest"] == digest(canonical(body))
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise DamagedStoreError(f"{where} is not a readable record") from None
-    if not sound:
-        raise DamagedStoreError(f"{where} does not hold the record that was written")
-    return record
-
-
-def canonical(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()

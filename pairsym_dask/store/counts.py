@@ -23,8 +23,9 @@ from dask.utils import format_bytes
 from ..display.cards import card, nearby
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES
-from .arrays import ArraySpec, Sealed, unseal
+from .arrays import ArraySpec, Sealed
 from .cuts import Cut, Layout, Tile
+from .records import CountsRecord, counts_record, read_record, unseal
 from .storage import Storage, open_storage
 
 FORMAT, VERSION = "pairsym-counts", 1
@@ -38,7 +39,7 @@ class Counts:
 
     storage: Storage
     layout: Layout
-    record: dict[str, Any]
+    record: CountsRecord
 
     @property
     def path(self) -> str:
@@ -70,7 +71,7 @@ class Counts:
 
     @cached_property
     def sealed(self) -> Sealed:
-        return Sealed(self.storage, "", {key: tuple(value) for key, value in self.record["files"].items()})
+        return Sealed(self.storage, "", self.record["files"])
 
     @property
     def cuts(self) -> dict[str, Cut]:
@@ -93,7 +94,7 @@ class Counts:
             self.sealed.ask_block(count, t, slot)
 
     def read_tile(self, side: str, block: int, group: int) -> Tile:
-        """One tile, checked against its digests."""
+        """One tile, checked against its digests, and that what it says can be."""
         cut, pairs = self.cuts[side], self.tile_pairs(side, block, group)
         t = cut.tile(block, group)
         index, count, length = self._pair_arrays(side)
@@ -101,12 +102,21 @@ class Counts:
         lengths = self.sealed.read_block(length, t, 0)[0, : stop - first]
         indptr = np.zeros(stop - first + 1, np.int64)
         np.cumsum(lengths, out=indptr[1:])
+        if indptr[-1] != pairs:
+            raise DamagedStoreError(
+                f"{self.sealed.where(length.key(t, 0))} gives its rows {indptr[-1]} pairs, but its tile has {pairs}"
+            )
         indices, counts = np.empty(pairs, np.uint32), np.empty(pairs, self.layout.count_dtype)
         for slot in range(self.layout.slots(pairs)):
             part = slice(slot * self.layout.chunk, min((slot + 1) * self.layout.chunk, pairs))
             indices[part] = self.sealed.read_block(index, t, slot)[0, : part.stop - part.start]
             counts[part] = self.sealed.read_block(count, t, slot)[0, : part.stop - part.start]
-        return Tile(indptr, indices, counts)
+        tile = Tile(indptr, indices, counts)
+        try:
+            tile.check(cut.column_range(group))
+        except ValueError as error:
+            raise DamagedStoreError(f"tile {t} of {self.sealed.where(index.path)} cannot be: {error}") from None
+        return tile
 
     def rows(self, side: str, block: int) -> Tile:
         """All pairs of a block of rows, over all columns."""
@@ -224,7 +234,10 @@ class _LazyIndexes(dict[str, pd.Index]):
     def __missing__(self, side: str) -> pd.Index:
         counts = self.counts
         spec = counts.layout.label(side, counts.record["labels"][side])
-        self[side] = pd.Index(counts.sealed.read_array(spec))
+        labels, step = counts.sealed.read_array(spec), spec.chunks[0]
+        if not (labels[step::step] > labels[step - 1 : -1 : step]).all():  # inside chunks they rise
+            raise DamagedStoreError(f"labels of {counts.sealed.where(spec.path)} do not rise from chunk to chunk")
+        self[side] = pd.Index(labels)
         return self[side]
 
 
@@ -249,18 +262,25 @@ def _gcxs(counts: Counts, block: int) -> Any:
 def open_counts(
     path: str | os.PathLike[str] | Storage | Counts, storage_options: dict[str, Any] | None = None
 ) -> Counts:
-    """Open a counts store; sizes of all its files are checked, digests when they are read."""
+    """Open a counts store; sizes of all its files are checked, digests and values when they are read."""
     if isinstance(path, Counts):
         return path
     storage = open_storage(path, storage_options)
     try:
-        data = storage.read(RECORD)
+        counts = describe_counts(storage)
     except (FileNotFoundError, NotADirectoryError):
         if storage.exists(MARK):
             raise StoreError(
                 f"{storage.url} is not complete: its ingest was interrupted; run the ingest again"
             ) from None
         raise StoreError(f"{storage.url} is not a counts store: it has no {RECORD}") from None
+    counts.sealed.check_sizes()
+    return counts
+
+
+def describe_counts(storage: Storage) -> Counts:
+    """What a counts store's record says, checked in itself, before any other file is looked at."""
+    data = read_record(storage, RECORD)
     record = unseal(data, f"{storage.url}/{RECORD}")
     if record.get("format") != FORMAT:
         raise StoreError(f"{storage.url} is a {record.get('format')!r} store, not a counts store")
@@ -269,15 +289,12 @@ def open_counts(
             f"{storage.url} has counts format version {record.get('version')}; "
             f"this pairsym_dask reads version {VERSION}"
         )
-    try:
-        counts = Counts(storage, Layout(**record["layout"]), record)
-        for side, cut in counts.cuts.items():
-            if [cut.block, cut.span] != record["cuts"][side]:
-                raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
-        _check_complete(counts)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DamagedStoreError(f"{storage.url}/{RECORD} does not describe a counts store: {error!r}") from None
-    counts.sealed.check_sizes()
+    checked = counts_record(record, f"{storage.url}/{RECORD}")
+    counts = Counts(storage, Layout(**checked["layout"]), checked)
+    for side, cut in counts.cuts.items():
+        if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
+            raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
+    _check_complete(counts)
     return counts
 
 
@@ -285,16 +302,15 @@ def _check_complete(counts: Counts) -> None:
     """See that the record's shapes agree with its files, before anything is made after those shapes."""
     for side, cut in counts.cuts.items():
         pairs = counts.record["tiles"][side]
-        if len(pairs) != cut.tiles or sum(pairs) != counts.nnz or any(n < 0 for n in pairs):
+        if len(pairs) != cut.tiles or sum(pairs) != counts.nnz:
             raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
         label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.layout.marginal(side)
         slots = [counts.layout.slots(n) for n in pairs]
         arrays = counts.layout.pair_arrays(side, max(1, *slots))
         keys = itertools.chain(
-            label.keys() if label.count <= len(counts.record["files"]) else (),
-            marginal.keys(),
-            (arrays[2].key(t, 0) for t in range(cut.tiles)),
-            (array.key(t, slot) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
+            ((array, array.key(k)) for array in (label, marginal) for k in range(array.count)),
+            ((arrays[2], arrays[2].key(t, 0)) for t in range(cut.tiles)),
+            ((array, array.key(t, slot)) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
         )
         counts.sealed.check_complete(keys, label.count + marginal.count + cut.tiles + 2 * sum(slots))
 

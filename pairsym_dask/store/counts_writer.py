@@ -11,9 +11,10 @@ import numpy as np
 
 from ..errors import StoreError
 from ..settings import SIDES
-from .arrays import STRING, ArraySpec, Manifest, canonical, seal, write_block, write_metadata
+from .arrays import STRING, ArraySpec, Manifest, write_block, write_metadata
 from .counts import FORMAT, MARK, RECORD, VERSION, Counts, open_counts
 from .cuts import Layout, Tile
+from .records import canonical, seal
 from .storage import Storage, digest, is_local, open_storage
 
 

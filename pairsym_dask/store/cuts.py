@@ -88,6 +88,24 @@ class Tile:
     def nbytes(self) -> int:
         return int(self.indptr.nbytes + self.indices.nbytes + self.counts.nbytes)
 
+    def check(self, columns: tuple[int, int]) -> None:
+        """ValueError unless columns lie within a range and rise in every row, and counts are finite and above 0.
+
+        Kernels follow columns into tables without looking; `indptr` is known to end with the number of pairs.
+        """
+        indices, counts = self.indices, self.counts
+        if not indices.size:
+            return
+        if indices.min() < columns[0] or indices.max() >= columns[1]:
+            raise ValueError(f"columns must be from {columns[0]} to {columns[1] - 1}")
+        # Columns may fail to rise only where a row begins.
+        starts = self.indptr[:-1][np.diff(self.indptr) > 0][1:]
+        falls = np.count_nonzero(indices[1:] <= indices[:-1])
+        if falls != np.count_nonzero(indices[starts] <= indices[starts - 1]):
+            raise ValueError("columns must rise in every row")
+        if not (counts.min() > 0 and counts.max() < np.inf):
+            raise ValueError("counts must be finite and above 0")
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -125,8 +143,10 @@ class Layout:
 
     def marginal(self, side: str) -> ArraySpec:
         cut = self.cuts[side]
-        return ArraySpec(f"{side}/marginal", (cut.rows,), (cut.block,), "float64", (side[:-1],), compressed=True)
+        return ArraySpec(
+            f"{side}/marginal", (cut.rows,), (cut.block,), "float64", (side[:-1],), True, "finite and not below 0"
+        )
 
     def label(self, side: str, dtype: str) -> ArraySpec:
         rows = self.cuts[side].rows
-        return ArraySpec(f"{side}/label", (rows,), (min(LABELS, rows),), dtype, (side[:-1],), compressed=True)
+        return ArraySpec(f"{side}/label", (rows,), (min(LABELS, rows),), dtype, (side[:-1],), True, "rising")

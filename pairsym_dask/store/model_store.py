@@ -12,7 +12,6 @@ A reader believes commit records only: what they do not list does not exist. No 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
@@ -24,8 +23,19 @@ import numpy as np
 
 from ..errors import DamagedStoreError, StoreError
 from ..settings import SIDES, Settings
-from .arrays import ArraySpec, Manifest, Sealed, group_metadata, seal, unseal, write_metadata
+from .arrays import ArraySpec, Manifest, Sealed, group_metadata, write_metadata
 from .lock import Holder, Lock, holder, now
+from .records import (
+    SMALL_BYTES,
+    CommitRecord,
+    check_format,
+    check_record_size,
+    commit_record,
+    parse,
+    read_record,
+    seal,
+    unseal,
+)
 from .storage import Storage, digest, is_local, open_storage
 
 FORMAT, VERSION = "pairsym-model", 1
@@ -42,18 +52,22 @@ def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Se
     specs = {}
     for side in SIDES:
         n, block, name = rows[side], blocks[side], side[:-1]
-        for array in ("mean", "precision"):
-            shape, chunks = (n, settings.factors), (block, settings.factors)
-            specs[f"{side}/{array}"] = ArraySpec(f"{side}/{array}", shape, chunks, settings.dtype, (name, "factor"))
-        for array, dtype in (
-            ("bias", settings.dtype),
-            ("bias_precision", settings.dtype),
-            ("selection", "float64"),
-            ("background", "float64"),
+        for array, domain in (("mean", "finite"), ("precision", "above 0")):
+            shape, chunks, names = (n, settings.factors), (block, settings.factors), (name, "factor")
+            path = f"{side}/{array}"
+            specs[path] = ArraySpec(path, shape, chunks, settings.dtype, names, domain=domain)
+        for array, dtype, domain in (
+            ("bias", settings.dtype, "finite"),
+            ("bias_precision", settings.dtype, "above 0"),  # infinite without biases
+            ("selection", "float64", "finite and above 0"),
+            ("background", "float64", "finite and not below 0"),
         ):
-            specs[f"{side}/{array}"] = ArraySpec(f"{side}/{array}", (n,), (block,), dtype, (name,))
+            path = f"{side}/{array}"
+            specs[path] = ArraySpec(path, (n,), (block,), dtype, (name,), domain=domain)
     # log s_i of the next sweep, up to its normaliser: a by-product of the selection pass.
-    specs["users/next"] = ArraySpec("users/next", (rows["users"],), (blocks["users"],), "float64", ("user",))
+    specs["users/next"] = ArraySpec(
+        "users/next", (rows["users"],), (blocks["users"],), "float64", ("user",), domain="below infinity"
+    )
     return specs
 
 
@@ -62,16 +76,16 @@ class Commit:
     """One committed sweep."""
 
     storage: Storage
-    record: dict[str, Any]
+    record: CommitRecord
 
     @property
     def sweep(self) -> int:
-        return int(self.record["sweep"])
+        return self.record["sweep"]
 
     @property
     def kept(self) -> bool:
         """Whether the user asked to keep this sweep for good."""
-        return bool(self.record["kept"])
+        return self.record["kept"]
 
     @property
     def settings(self) -> Settings:
@@ -79,12 +93,12 @@ class Commit:
 
     @property
     def folder(self) -> str:
-        return str(self.record["generation"])
+        return self.record["generation"]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the generation's files."""
-        return sum(int(size) for size, _ in self.record["files"].values())
+        return sum(size for size, _ in self.record["files"].values())
 
     def scalar(self, name: str) -> float:
         return float.fromhex(self.record["scalars"][name])
@@ -92,13 +106,9 @@ class Commit:
     @cached_property
     def sealed(self) -> Sealed:
         """The arrays; every chunk is in the manifest with the size that its array declares."""
-        files = {key: (int(size), str(check)) for key, (size, check) in self.record["files"].items()}
-        sealed = Sealed(self.storage, self.folder, files)
+        sealed = Sealed(self.storage, self.folder, self.record["files"])
         specs = self.arrays.values()
-        sealed.check_complete((key for spec in specs for key in spec.keys()), sum(spec.count for spec in specs))
-        for spec in specs:
-            if any(files[key][0] != spec.chunk_bytes for key in spec.keys()):
-                raise DamagedStoreError(f"{sealed.where(spec.path)} has other shapes than its chunks")
+        sealed.check_complete(((spec, key) for spec in specs for key in spec.keys()), sum(spec.count for spec in specs))
         return sealed
 
     @property
@@ -119,9 +129,9 @@ class ModelStore:
     def _mark(self) -> bytes | None:
         """The file that marks a model store, None when this is none."""
         try:
-            text = self.storage.read("zarr.json", limit=2**20)
-            return text if json.loads(text)["attributes"]["format"] == FORMAT else None
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            text = self.storage.read("zarr.json", limit=SMALL_BYTES)
+            return text if parse(text)["attributes"]["format"] == FORMAT else None
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def check_target(self) -> None:
@@ -153,8 +163,11 @@ class ModelStore:
 
     def commit_keys(self) -> list[str]:
         """Keys of all commit records, oldest first."""
-        keys = [key for key in self.storage.keys("commits") if _COMMIT.fullmatch(key)]
-        return sorted(keys, key=lambda key: (len(key), key))
+        found = self.storage.listing("commits")
+        keys = sorted((key for key in found if _COMMIT.fullmatch(key)), key=lambda key: (len(key), key))
+        for key in keys:
+            check_record_size(found[key].size, f"{self.url}/{key}")
+        return keys
 
     def commits(self, last: int | None = None) -> list[Commit]:
         """All commit records, oldest first, with their chain checked; with `last` those up to that sweep only."""
@@ -171,21 +184,31 @@ class ModelStore:
             self._check_receipts(len(commits))
         return commits
 
+    def sound_commits(self) -> list[Commit]:
+        """The commits before the first damaged one."""
+        mark, commits = self._mark(), list[Commit]()
+        if mark is None:
+            return commits
+        try:
+            keys = self.commit_keys()
+            for key, data in zip(keys, self.storage.read_many(keys), strict=True):
+                commits.append(self.chained(commits, key, data, mark))
+        except StoreError:
+            pass
+        return commits
+
     def chained(self, before: list[Commit], key: str, data: bytes, mark: bytes) -> Commit:
         """A commit record that follows from those before it."""
         where = f"{self.url}/{key}"
-        record = unseal(data, where)
-        if record.get("format") != FORMAT or record.get("version") != VERSION:
-            raise StoreError(
-                f"{where} has format {record.get('format')!r} version {record.get('version')}; "
-                f"this pairsym_dask reads {FORMAT!r} version {VERSION}"
-            )
+        unchecked = unseal(data, where)
+        check_format(unchecked, FORMAT, VERSION, where)
+        record = commit_record(unchecked, where)
         number = len(before)
         parent = before[-1].record["digest"] if before else None
         if record["sweep"] != number or record["parent"] != parent or key != commit_key(number):
             raise DamagedStoreError(f"{where} does not follow from the commit before it")
-        if not GENERATION.fullmatch(record["generation"]):
-            raise DamagedStoreError(f"{where} names a generation that cannot be: {record['generation']!r}")
+        if before and any(record[name] != before[0].record[name] for name in ("settings", "rows", "blocks")):  # type: ignore[literal-required]
+            raise DamagedStoreError(f"{where} has other settings or shapes than the first commit")
         if record["mark"] != digest(mark):
             raise DamagedStoreError(f"{self.url}/zarr.json does not hold the bytes that were written")
         return Commit(self.storage, record)
@@ -245,11 +268,11 @@ class ModelStore:
             raise StoreError(f"sweep {record['sweep']} is not complete: {len(missing)} chunks lack, first {missing[0]}")
         # Chunks and their names are on disk before the record that vouches for them.
         self.storage.sync(record["generation"])
-        mark = digest(self.storage.read("zarr.json"))
+        mark = digest(read_record(self.storage, "zarr.json", SMALL_BYTES))
         data = seal({**record, "mark": mark, "format": FORMAT, "version": VERSION})
         if not self.storage.put_if_absent(commit_key(record["sweep"]), data):
             raise StoreError(f"another fit has committed sweep {record['sweep']} of {self.url}; this one stops")
-        commit = Commit(self.storage, unseal(data, self.url))
+        commit = Commit(self.storage, commit_record(unseal(data, self.url), self.url))
         self._leave_receipt(commit)
         return commit
 

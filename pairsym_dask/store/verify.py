@@ -6,13 +6,16 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..errors import DamagedStoreError, StoreError
 from ..settings import SIDES
 from . import counts as counts_module
-from .arrays import Sealed, unseal
-from .counts import open_counts
+from .arrays import ArraySpec, Sealed
+from .counts import Counts
 from .model_store import Commit, ModelStore, receipt
-from .storage import Storage, open_storage
+from .records import SMALL_BYTES, canonical
+from .storage import Storage, digest, open_storage
 
 
 @dataclass
@@ -52,8 +55,7 @@ def verify(path: str | os.PathLike[str] | Storage, storage_options: dict[str, An
 def _verify_counts(storage: Storage) -> Report:
     report = Report(storage.url, "counts")
     try:
-        record = unseal(storage.read(counts_module.RECORD), f"{storage.url}/{counts_module.RECORD}")
-        files = {key: (int(size), str(check)) for key, (size, check) in record["files"].items()}
+        counts = counts_module.describe_counts(storage)
     except FileNotFoundError:
         if not (storage.exists("zarr.json") or storage.exists(counts_module.MARK)):
             raise StoreError(f"there is no counts or model store at {storage.url}") from None
@@ -61,29 +63,40 @@ def _verify_counts(storage: Storage) -> Report:
             f"{storage.url}/{counts_module.RECORD} is missing: the ingest was interrupted, or the file was lost"
         )
         return report
-    except DamagedStoreError as error:
+    except StoreError as error:
         report.damage.append(str(error))
         return report
     report.files += 1
-    sealed = Sealed(storage, "", files)
-    for key in sorted(files):
-        _read(report, sealed, key)
+    for key in sorted(counts.sealed.manifest):
+        _read(report, counts.sealed, key)
     if report.sound:
         try:
-            counts = open_counts(storage)
-            for side in SIDES:
-                for _ in counts_module.iterate_rows(counts, side):
-                    pass
-        except DamagedStoreError as error:
+            _look_through(counts)
+        except StoreError as error:
             report.damage.append(str(error))
-    known = {*files, counts_module.RECORD}
+    known = {*counts.sealed.manifest, counts_module.RECORD}
     report.notes += [f"not part of the store: {key}" for key in storage.keys() if key not in known]
     return report
 
 
-def _read(report: Report, sealed: Sealed, key: str) -> None:
+def _look_through(counts: Counts) -> None:
+    """See that sound bytes say what can be: every tile, label and sum, and the digest of them all."""
+    body = {name: value for name, value in counts.record.items() if name not in ("content", "source", "digest")}
+    if digest(canonical(body)) != counts.digest:
+        raise DamagedStoreError(f"{counts.path}/{counts_module.RECORD} names another content than it lists")
+    for side in SIDES:
+        counts.labels(side)
+        counts.marginal(side)
+        for _ in counts_module.iterate_rows(counts, side):
+            pass
+
+
+def _read(report: Report, sealed: Sealed, key: str, block: tuple[ArraySpec, tuple[int, ...]] | None = None) -> None:
+    """Read one file against its digest; a chunk of known kind also for what its values may be."""
     try:
-        report.bytes += len(sealed.read_bytes(key))
+        if block is not None:
+            sealed.read_block(block[0], *block[1])
+        report.bytes += sealed.manifest[key][0] if block else len(sealed.read_bytes(key))
         report.files += 1
     except StoreError as error:
         report.damage.append(str(error))
@@ -95,7 +108,7 @@ def _verify_model(store: ModelStore) -> Report:
         commits = store.commits()
     except StoreError as error:
         report.damage.append(str(error))
-        commits = _sound_prefix(store)
+        commits = store.sound_commits()
     report.files += len(commits) + store.is_model()
     for commit in store.wanted(commits):
         _verify_generation(report, store, commit, len(commits))
@@ -113,26 +126,18 @@ def _verify_model(store: ModelStore) -> Report:
     return report
 
 
-def _sound_prefix(store: ModelStore) -> list[Commit]:
-    """The records before the first damaged one."""
-    for last in range(len(store.storage.keys("commits")), -1, -1):
-        try:
-            return store.commits(last=last)
-        except StoreError:
-            pass
-    return []
-
-
 def _verify_generation(report: Report, store: ModelStore, commit: Commit, commits: int) -> None:
     found = Report(report.path, report.kind)
     try:
-        for key in sorted(commit.sealed.manifest):
-            _read(found, commit.sealed, key)
+        sealed = commit.sealed  # first: what follows is as large as its shapes
+        blocks = {spec.key(*k): (spec, k) for spec in commit.arrays.values() for k in np.ndindex(*spec.grid)}
+        for key in sorted(sealed.manifest):
+            _read(found, sealed, key, blocks.get(key))
     except StoreError as error:
         found.damage.append(str(error))
     name = f"{store.url}/{commit.folder}/receipt"
     try:
-        if store.storage.read(f"{commit.folder}/receipt") != receipt(commit):
+        if store.storage.read(f"{commit.folder}/receipt", limit=SMALL_BYTES) != receipt(commit):
             found.damage.append(f"{name} does not hold the bytes that were written")
         found.files += 1
     except FileNotFoundError:

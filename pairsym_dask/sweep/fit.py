@@ -148,7 +148,8 @@ def _check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, s
 
 def check_warm(commits: list[Commit], start: Commit, store: ModelStore) -> None:
     """Refuse to go on with a fit that did not start from this commit."""
-    if commits and (commits[0].record.get("start") or {}).get("digest") != start.record["digest"]:
+    began = commits[0].record.get("start") if commits else None
+    if commits and (began is None or began["digest"] != start.record["digest"]):
         raise StoreError(
             f"{store.url} holds a fit that did not start from sweep {start.sweep} of {start.storage.url}; "
             "give another path"

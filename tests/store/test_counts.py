@@ -10,9 +10,9 @@ import sparse
 from helpers.stores import make_store, random_counts
 
 import pairsym_dask as ps
-from pairsym_dask.store.arrays import seal
 from pairsym_dask.store.counts import MARK, RECORD
 from pairsym_dask.store.cuts import Layout, make_cuts
+from pairsym_dask.store.records import seal
 
 
 def test_shape_totals_and_both_orders(tmp_path):

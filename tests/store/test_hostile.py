@@ -13,9 +13,10 @@ from helpers.faults import run_fit, tiny_counts
 
 import pairsym_dask as ps
 from pairsym_dask.errors import DamagedStoreError, StoreError
-from pairsym_dask.store.arrays import ArraySpec, Sealed, seal, write_block
+from pairsym_dask.store.arrays import ArraySpec, Sealed, write_block
 from pairsym_dask.store.counts import Counts, open_counts
 from pairsym_dask.store.local import LocalStorage
+from pairsym_dask.store.records import seal
 from pairsym_dask.store.storage import digest
 
 

@@ -1,0 +1,350 @@
+"""The door: every record that is read from a store is checked here, field by field, before anybody believes it.
+
+A digest tells damage from what was written; it does not tell who wrote it. So a record from a stranger may say
+anything, and what passes here has the fields, kinds and ranges that the rest of the package relies on.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+import reprlib
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, NotRequired, TypedDict
+
+import numpy as np
+
+from ..errors import DamagedStoreError, InputError, StoreError
+from ..settings import SIDES, Settings
+from .arrays import Manifest
+from .storage import Storage, digest
+
+RECORD_BYTES = 2**27  # of a counts or commit record, at most: half a million files take a third of it
+SMALL_BYTES = 2**20  # of any other record, at most
+FILE_BYTES = 2**31  # of a file that a manifest lists, at most
+VALUES = 2**18  # values a record may hold beside those of its files
+BYTES_A_VALUE = 20  # of the part of a record that lists files, at least
+TEXT = 2**20  # characters of a text in a record, at most
+COUNT_TYPES = ("uint8", "uint16", "uint32", "uint64", "float64")
+LABEL_TYPES = ("int64", "string")
+FINITE_SCALARS = ("elbo", "xi_star", "log_z_next")
+_KEY = re.compile(r"(?:[a-z_]{1,32}/){0,4}(?:zarr\.json|c(?:\.\d{1,12}){1,4})")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_GENERATION = re.compile(r"generation-(\d{5,20})-[0-9a-f]{1,64}")
+
+
+class LayoutRecord(TypedDict):
+    users: int
+    items: int
+    pairs: int
+    count_dtype: str
+
+
+class CountsRecord(TypedDict):
+    """`counts.json`, checked."""
+
+    format: str
+    version: int
+    layout: LayoutRecord
+    cuts: dict[str, list[int]]
+    chunk: int
+    total: str
+    labels: dict[str, str]
+    tiles: dict[str, list[int]]
+    files: Manifest
+    content: str
+    source: str
+    digest: str
+
+
+class CountsAddress(TypedDict):
+    path: str
+    digest: str
+
+
+class StartRecord(TypedDict):
+    path: str
+    sweep: int
+    digest: str
+
+
+class CommitRecord(TypedDict):
+    """`commits/<sweep>.json`, checked."""
+
+    format: str
+    version: int
+    sweep: int
+    kept: bool
+    generation: str
+    parent: str | None
+    settings: dict[str, Any]
+    counts: CountsAddress
+    rows: dict[str, int]
+    blocks: dict[str, int]
+    scalars: dict[str, str]
+    backgrounds: dict[str, str]
+    seconds: float
+    files: Manifest
+    mark: str
+    digest: str
+    start: NotRequired[StartRecord]
+
+
+@dataclass(frozen=True)
+class HolderRecord:
+    """`lock/<number>.json`, checked."""
+
+    id: str
+    host: str
+    machine: str
+    pid: int
+    started: float
+    since: str
+
+
+def seal(record: dict[str, Any]) -> bytes:
+    """A JSON record with its own digest, as canonical bytes."""
+    body = {key: value for key, value in record.items() if key != "digest"}
+    body["digest"] = digest(canonical(body))
+    return canonical(body)
+
+
+def unseal(data: bytes, where: str) -> dict[str, Any]:
+    """A record written by `seal`: the bytes that were written, its fields not yet looked at."""
+    try:
+        record = parse(data)
+        body = {key: value for key, value in record.items() if key != "digest"}
+        sound = record["digest"] == digest(canonical(body))
+    except (ValueError, KeyError, RecursionError):
+        raise DamagedStoreError(f"{where} is not a readable record") from None
+    if not sound:
+        raise DamagedStoreError(f"{where} does not hold the record that was written")
+    return record
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """A JSON object; ValueError or RecursionError for anything else, and for one of many more values than we write."""
+    # Empty lists and short numbers take ten times their text in memory.
+    if data.count(b",") > VALUES + len(data) // BYTES_A_VALUE:
+        raise ValueError("a record of too many values")
+    record = json.loads(data)
+    if not isinstance(record, dict):
+        raise ValueError("a record that is no object")
+    return record
+
+
+def canonical(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def check_record_size(size: int, where: str, most: int = RECORD_BYTES) -> None:
+    """Refuse to read a record that is far larger than any that we write."""
+    if size > most:
+        raise DamagedStoreError(f"{where} has {size} bytes; a record has {most} at most")
+
+
+def read_record(storage: Storage, key: str, most: int = RECORD_BYTES) -> bytes:
+    """The bytes of a record; FileNotFoundError when there is none."""
+    check_record_size(storage.size(key), f"{storage.url}/{key}", most)
+    return storage.read(key, limit=most)
+
+
+def check_format(record: dict[str, Any], form: str, version: int, where: str) -> None:
+    """Refuse a record of another format or version than the one that is read here."""
+    found = record.get("format"), record.get("version")
+    if found != (form, version):
+        shown = " version ".join(map(reprlib.repr, found))
+        raise StoreError(f"{where} has format {shown}; this pairsym_dask reads {form!r} version {version}")
+
+
+def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
+    """A counts record whose fields are there, of the right kind and within range; the format is known to be ours."""
+    found = _Fields(record, where)
+    layout = found.inside("layout")
+    total = found.real("total")
+    if not 0 <= total < math.inf:
+        found.refuse("total", "a finite number from 0 on")
+    sides, cuts, tiles = found.inside("labels"), found.inside("cuts"), found.inside("tiles")
+    return CountsRecord(
+        format=found.text("format"),
+        version=found.whole("version"),
+        layout=LayoutRecord(
+            users=layout.whole("users", 1, 2**32 - 1),
+            items=layout.whole("items", 1, 2**32 - 1),
+            pairs=layout.whole("pairs", 0, 2**62),
+            count_dtype=layout.one_of("count_dtype", COUNT_TYPES),
+        ),
+        cuts={side: cuts.wholes(side, 1) for side in SIDES},
+        chunk=found.whole("chunk", 1),
+        total=record["total"],
+        labels={side: sides.one_of(side, LABEL_TYPES) for side in SIDES},
+        tiles={side: tiles.wholes(side, 0) for side in SIDES},
+        files=found.manifest("files"),
+        content=found.digest("content"),
+        source=found.text("source"),
+        digest=found.digest("digest"),
+    )
+
+
+def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
+    """A commit record whose fields are there, of the right kind and within range; the format is known to be ours."""
+    found = _Fields(record, where)
+    sweep = found.whole("sweep", 0, 10**12)
+    generation = found.text("generation")
+    named = _GENERATION.fullmatch(generation)
+    if named is None or int(named[1]) != sweep:
+        found.refuse("generation", f"the folder of a generation of sweep {sweep}")
+    counts, rows, blocks, backgrounds = (found.inside(name) for name in ("counts", "rows", "blocks", "backgrounds"))
+    scalars = found.inside("scalars")
+    for name in FINITE_SCALARS:
+        if not math.isfinite(scalars.real(name)):
+            scalars.refuse(name, "a finite number")
+    if scalars.real("xi_star") < 0:
+        scalars.refuse("xi_star", "a number from 0 on")
+    checked = CommitRecord(
+        format=found.text("format"),
+        version=found.whole("version"),
+        sweep=sweep,
+        kept=found.truth("kept"),
+        generation=generation,
+        parent=None if record.get("parent") is None else found.digest("parent"),
+        settings=_settings(found),
+        counts=CountsAddress(path=counts.text("path"), digest=counts.digest("digest")),
+        rows={side: rows.whole(side, 1, 2**32 - 1) for side in SIDES},
+        blocks={side: blocks.whole(side, 1, 2**32 - 1) for side in SIDES},
+        scalars={name: float(scalars.real(name)).hex() for name in (*FINITE_SCALARS, "log_z_items", "log_z_users")},
+        backgrounds={side: backgrounds.numbers(side) for side in SIDES},
+        seconds=found.seconds("seconds"),
+        files=found.manifest("files"),
+        mark=found.digest("mark"),
+        digest=found.digest("digest"),
+    )
+    if record.get("start") is not None:
+        start = found.inside("start")
+        checked["start"] = StartRecord(
+            path=start.text("path"), sweep=start.whole("sweep", 0, 10**12), digest=start.digest("digest")
+        )
+    return checked
+
+
+def _settings(found: _Fields) -> dict[str, Any]:
+    values = found.inside("settings").values
+    known = {field.name for field in fields(Settings)}
+    if set(values) != known:
+        found.refuse("settings", f"the settings {', '.join(sorted(known))}")
+    try:
+        return Settings(**values).to_dict()
+    except InputError as error:
+        raise DamagedStoreError(f"{found.where} holds settings that cannot be: {error}") from None
+
+
+def holder_record(data: bytes) -> HolderRecord | None:
+    """Who holds a store, None when the record cannot be read or believed."""
+    try:
+        found = _Fields(parse(data), "")
+        texts = {name: found.text(name, 1000) for name in ("id", "host", "machine", "since")}
+        return HolderRecord(pid=found.whole("pid", 1, 2**31 - 1), started=found.seconds("started"), **texts)
+    except (ValueError, RecursionError, DamagedStoreError):
+        return None
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Reads the fields of a record; one that lacks or is of another kind is damage, named by where it stands."""
+
+    values: dict[str, Any]
+    where: str
+    above: str = ""
+
+    def refuse(self, name: str, wanted: str) -> NoReturn:
+        shown = reprlib.repr(self.values[name]) if name in self.values else "missing"
+        name = self.above + name
+        raise DamagedStoreError(f"{self.where} is not a sound record: {name} must be {wanted}, not {shown}")
+
+    def inside(self, name: str) -> _Fields:
+        value = self.values.get(name)
+        if not isinstance(value, dict):
+            self.refuse(name, "an object")
+        return _Fields(value, self.where, f"{self.above}{name}.")
+
+    def whole(self, name: str, least: int = 0, most: int = 2**62) -> int:
+        value = self.values.get(name)
+        if type(value) is not int or not least <= value <= most:
+            self.refuse(name, f"a whole number from {least} to {most}")
+        return int(value)  # type: ignore[arg-type]
+
+    def wholes(self, name: str, least: int) -> list[int]:
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(type(one) is int and least <= one <= 2**62 for one in value):
+            self.refuse(name, f"a list of whole numbers from {least} on")
+        return list(value)  # type: ignore[arg-type]
+
+    def text(self, name: str, most: int = TEXT) -> str:
+        value = self.values.get(name)
+        if not isinstance(value, str) or len(value) > most:
+            self.refuse(name, f"a text of at most {most} characters")
+        return str(value)
+
+    def one_of(self, name: str, known: tuple[str, ...]) -> str:
+        value = self.values.get(name)
+        if value not in known:
+            self.refuse(name, f"one of {', '.join(known)}")
+        return str(value)
+
+    def truth(self, name: str) -> bool:
+        value = self.values.get(name)
+        if not isinstance(value, bool):
+            self.refuse(name, "true or false")
+        return bool(value)
+
+    def digest(self, name: str) -> str:
+        value = self.values.get(name)
+        if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+            self.refuse(name, "a digest")
+        return str(value)
+
+    def real(self, name: str) -> float:
+        """A number written as a hexadecimal float."""
+        text = self.values.get(name)
+        try:
+            if isinstance(text, str) and len(text) < 64:
+                return float.fromhex(text)
+        except (ValueError, OverflowError):
+            pass
+        self.refuse(name, "a number as a hexadecimal float")
+
+    def seconds(self, name: str) -> float:
+        value = self.values.get(name)
+        if type(value) not in (int, float) or not 0 <= value < 1e12:  # type: ignore[operator]
+            self.refuse(name, "seconds")
+        return float(value)  # type: ignore[arg-type]
+
+    def numbers(self, name: str) -> str:
+        """Finite float64 numbers in base64."""
+        text = self.values.get(name)
+        try:
+            data = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+        except (binascii.Error, ValueError):
+            data = b""
+        if not data or len(data) % 8 or not np.isfinite(np.frombuffer(data, "<f8")).all():
+            self.refuse(name, "finite float64 numbers in base64")
+        return str(text)
+
+    def manifest(self, name: str) -> Manifest:
+        found: Manifest = {}
+        for key, entry in self.inside(name).values.items():
+            if not (
+                isinstance(entry, list)
+                and len(entry) == 2
+                and type(entry[0]) is int
+                and 0 <= entry[0] <= FILE_BYTES
+                and isinstance(entry[1], str)
+                and _DIGEST.fullmatch(entry[1])
+                and _KEY.fullmatch(key)
+            ):
+                self.refuse(name, "keys of chunks, each with a size and a digest")
+            found[key] = (entry[0], entry[1])
+        return found
