@@ -274,29 +274,58 @@ def split(
     click.echo(f"{store}\n{len(table):,} held-out pairs in {held_out}")
 
 
+def _judging(function: Any) -> Any:
+    """Options of an evaluation."""
+    for option in reversed(
+        (
+            click.option(
+                "-n",
+                "n",
+                type=int,
+                multiple=True,
+                default=[10],
+                show_default=True,
+                help="Length of the lists; give it again for more lengths.",
+            ),
+            click.option("--user", default="user", show_default=True, help="Column of the first symbol."),
+            click.option("--item", default="item", show_default=True, help="Column of the second symbol."),
+            click.option(
+                "--unknown",
+                type=click.Choice(["error", "skip"]),
+                default="error",
+                show_default=True,
+                help="What to do with pairs whose symbols the training store does not know.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 @pairsym.command()
 @click.argument("model")
 @click.argument("held_out")
 @click.option("--popularity", type=float, default=POPULARITY, show_default=True, help="0 taste alone, 1 the paper's.")
-@click.option("-n", "n", type=int, default=10, show_default=True, help="Length of the lists for HR and NDCG.")
+@_judging
 @_where
-def evaluate(model: str, held_out: str, scheduler: str | None, **options: Any) -> None:
-    """Rank held-out pairs: the paper's R by activity of the user, HR, NDCG, MRR, log-likelihood."""
+def evaluate(model: str, held_out: str, n: tuple[int, ...], scheduler: str | None, **options: Any) -> None:
+    """Rank held-out pairs: the paper's R by activity of the user, recall, NDCG, MAP, MRR, log-likelihood."""
     from .evaluation.evaluate import evaluate as run
     from .model import load
 
     opened = load(model)
     with _Place(scheduler) as client:
-        click.echo(run(opened, _read_pairs(opened, held_out), client=client, **options))
+        pairs = _read_pairs(opened, held_out, options["user"], options["item"])
+        click.echo(run(opened, pairs, n=n, client=client, **options))
 
 
 @pairsym.command()
 @click.argument("models", nargs=-1, required=True)
 @click.argument("held_out")
 @click.option("--popularity", type=float, default=POPULARITY, show_default=True, help="0 taste alone, 1 the paper's.")
-@click.option("-n", "n", type=int, default=10, show_default=True, help="Length of the lists for HR and NDCG.")
+@_judging
 @_where
-def compare(models: tuple[str, ...], held_out: str, scheduler: str | None, **options: Any) -> None:
+def compare(models: tuple[str, ...], held_out: str, n: tuple[int, ...], scheduler: str | None, **options: Any) -> None:
     """Evaluate models, and popularity, on the same held-out pairs, with intervals of the differences."""
     from .baselines import Popularity
     from .evaluation.evaluate import compare as run
@@ -305,11 +334,11 @@ def compare(models: tuple[str, ...], held_out: str, scheduler: str | None, **opt
     opened = {path: load(path) for path in models}
     first = next(iter(opened.values()))
     with _Place(scheduler) as client:
-        pairs = _read_pairs(first, held_out)
-        click.echo(run({**opened, "popularity": Popularity().fit(first.counts)}, pairs, client=client, **options))
+        pairs = _read_pairs(first, held_out, options["user"], options["item"])
+        click.echo(run({**opened, "popularity": Popularity().fit(first.counts)}, pairs, n=n, client=client, **options))
 
 
-def _read_pairs(model: Any, path: str) -> Any:
+def _read_pairs(model: Any, path: str, user: str = "user", item: str = "item") -> Any:
     """A table of held-out pairs, its labels as the model's."""
     import pandas as pd
 
@@ -318,8 +347,7 @@ def _read_pairs(model: Any, path: str) -> Any:
     if not path.endswith((".parquet", ".csv")):
         raise click.UsageError(f"held-out pairs come as .parquet or .csv, not {path!r}")
     table = pd.read_parquet(path) if path.endswith(".parquet") else pd.read_csv(path, dtype=str)
-    for side in ("users", "items"):
-        name = side[:-1]
+    for side, name in (("users", user), ("items", item)):
         if name not in table:
             raise InputError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}")
         if path.endswith(".csv"):

@@ -11,7 +11,8 @@ from study import Place, arguments, keep_numbers, say
 
 import pairsym_dask as ps
 from pairsym_dask.evaluation.evaluate import summarise
-from pairsym_dask.evaluation.ranks import Committed, Pairs, rank
+from pairsym_dask.evaluation.held_out import Pairs
+from pairsym_dask.evaluation.ranks import Committed, rank
 
 EXPONENTS = (0.0, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0)
 CONSTANT, BAYES = {"selection": "constant"}, {"selection": "bayes"}
@@ -49,7 +50,7 @@ def main() -> None:
                     # All exponents from the same energies.
                     ranks = rank(Committed(model._fitted, train, EXPONENTS), train, pairs)
                     for way, exponent in enumerate(EXPONENTS):
-                        overall = summarise(ranks, way, train, pairs, held_out, 10).overall
+                        overall = summarise(ranks, way, train, pairs, held_out, (10,)).overall
                         measures = {key: round(float(overall[key]), 5) for key in ("R", "ndcg", "log_likelihood")}
                         head = {"set": name, "settings": settings, "sweeps": sweeps, "popularity": exponent}
                         rows.append({**head, **measures})

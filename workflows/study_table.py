@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from study import Place, arguments, keep_numbers, say, systems
 
 import pairsym_dask as ps
-from pairsym_dask.evaluation.evaluate import COMPARED, Comparison, Evaluation, _differences
+from pairsym_dask.evaluation.measures import compared, differences
+from pairsym_dask.evaluation.result import Comparison, Evaluation
 
 BINS = (1, 8, 64)  # c_i below 8, 8 to 63, from 64 on
 
@@ -52,21 +52,16 @@ def make_table(options: Any) -> Comparison:
     made = [one_split(options, options.seed + k) for k in range(options.splits)]
     splits = [evaluations for evaluations, _ in made]
     # Users of all splits together: a user's pairs of several splits are resampled together.
-    joined = {
-        name: Evaluation(
-            pd.concat([one[name].per_user for one in splits], ignore_index=True), 10, first.users, first.whole
-        )
-        for name, first in splits[0].items()
-    }
-    differences = _differences(joined, options.seed)
+    joined = {name: Evaluation.join([one[name] for one in splits]) for name in splits[0]}
+    found = differences(joined, options.seed)
     rows = []
     for name, one in joined.items():
         row: dict[str, Any] = {"system": name}
         for measure in ("R", "hr", "ndcg", "mrr", "log_likelihood"):
             row[measure] = float(one.overall[measure])
             row[f"{measure}_se"] = float(one.overall[f"{measure}_se"])
-        for measure in COMPARED:
-            at = differences[(differences["model"] == name) & (differences["measure"] == measure)].iloc[0]
+        for measure in compared((10,)):
+            at = found[(found["model"] == name) & (found["measure"] == measure)].iloc[0]
             row[f"{measure}_difference"] = [float(at[part]) for part in ("difference", "low", "high")]
         row |= by_bin(one)
         row["ndcg_by_split"] = [float(split[name].overall["ndcg"]) for split in splits]
@@ -80,12 +75,12 @@ def make_table(options: Any) -> Comparison:
             "splits": options.splits,
             "factors": options.factors,
             "pairs_ranked": len(joined["paired symbols"].per_user),
-            "tuned": [found for _, found in made if found],
+            "tuned": [settings for _, settings in made if settings],
             "rows": rows,
             "R_by_bin": {name: one.frame[["bin", "low", "users", "R", "R_se"]] for name, one in joined.items()},
         },
     )
-    return Comparison(joined, differences)
+    return Comparison(joined, found)
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import dask
 import numpy as np
-import pandas as pd
 import psutil
 from threadpoolctl import threadpool_limits
 
@@ -26,6 +25,8 @@ from ..run.memory import MIB, parse_memory
 from ..store.counts import Counts
 from ..store.model_store import Commit
 from ..sweep.plan import Room
+from .held_out import Pairs
+from .lists import describe_lists, information, mark_seen
 
 CELLS = 2**20  # scores computed together: more would leave the cache, fewer would not pay for their preparation
 COPIES = 56  # bytes that one score takes on its way: energies, sigma, scores, float64 copies
@@ -33,66 +34,21 @@ BATCH = 2**20  # held-out pairs in one graph, so that no graph is large
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Held-out pairs as positions in the training store, sorted by user; `order` leads back to the given rows."""
-
-    user: np.ndarray  # int64
-    item: np.ndarray  # int64
-    order: np.ndarray
-
-    @staticmethod
-    def read(held_out: Any, counts: Counts) -> Pairs:
-        """Positions of a frame with columns user and item, checked."""
-        if not isinstance(held_out, pd.DataFrame):
-            raise InputError(
-                f"held_out must be a pandas DataFrame with columns user and item, not a {type(held_out).__name__}"
-            )
-        missing = [name for name in ("user", "item") if name not in held_out.columns]
-        if missing:
-            there = ", ".join(map(str, held_out.columns)) or "none"
-            raise InputError(f"held_out lacks the column {' and '.join(missing)}; its columns are {there}")
-        if held_out.empty:
-            raise InputError("held_out holds no pairs: there is nothing to evaluate")
-        for name in ("user", "item"):
-            empty = held_out[name].isna().to_numpy()
-            if empty.any():
-                row = int(empty.argmax())
-                whose = f" (user {held_out['user'].iloc[row]!r})" if name == "item" else ""
-                raise InputError(f"held_out has no {name} in row {row}{whose}")
-        user = counts.positions("users", held_out["user"].to_numpy())
-        item = counts.positions("items", held_out["item"].to_numpy())
-        order = np.lexsort((item, user))
-        pairs = Pairs(user[order].astype(np.int64), item[order].astype(np.int64), order)
-        again = (np.diff(pairs.user) == 0) & (np.diff(pairs.item) == 0)
-        if again.any():
-            row = held_out.iloc[order[int(again.argmax()) + 1]]
-            raise InputError(f"held_out holds the pair ({row['user']!r}, {row['item']!r}) more than once")
-        return pairs
-
-    def given(self, values: np.ndarray) -> np.ndarray:
-        """Values of the sorted pairs (last axis), in the order of the given frame."""
-        out = np.empty_like(values)
-        out[..., self.order] = values
-        return out
-
-
-@dataclass(frozen=True)
 class Ranks:
-    """Unseen items that score above, below and the same as the held-out one, by way of scoring and pair."""
+    """Where held-out items stand, by way of scoring and pair, and what the users' lists are like, by cut-off."""
 
-    above: np.ndarray  # (ways, pairs)
-    ties: np.ndarray  # (ways, pairs), the held-out item itself not among them
+    above: np.ndarray  # (ways, pairs): unseen items that score above the held-out one
+    ties: np.ndarray  # (ways, pairs): that score the same, the held-out item itself not among them
     unseen: np.ndarray  # J - |G(i)|, the held-out item among them
     log_likelihood: np.ndarray  # log p(j* | i)
+    novelty: np.ndarray  # (ways, cut-offs, users with pairs)
+    covered: np.ndarray  # (ways, cut-offs, items as bits): items in any of the lists
 
     @staticmethod
     def join(parts: list[Ranks]) -> Ranks:
-        return Ranks(
-            *(
-                np.concatenate([getattr(part, name) for part in parts], axis=-1)
-                for name in ("above", "ties", "unseen", "log_likelihood")
-            )
-        )
+        names = ("above", "ties", "unseen", "log_likelihood", "novelty")
+        joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names}
+        return Ranks(**joined, covered=np.bitwise_or.reduce([part.covered for part in parts]))
 
 
 class Source(Protocol):
@@ -204,23 +160,33 @@ class Job:
 
     counts: Counts
     source: Source
+    cutoffs: tuple[int, ...]
     room: Room
 
 
 def rank(
-    source: Source, counts: Counts, pairs: Pairs, *, client: Any = None, threads: int | None = None, memory: Any = None
+    source: Source,
+    counts: Counts,
+    pairs: Pairs,
+    cutoffs: tuple[int, ...] = (),
+    *,
+    client: Any = None,
+    threads: int | None = None,
+    memory: Any = None,
 ) -> Ranks:
-    """Ranks of all pairs, in the order of `pairs`."""
+    """Ranks of all pairs, in the order of `pairs`; lists of the users with pairs are looked at up to each cut-off."""
     if source.anywhere:
-        return _rank(source, counts, pairs, Executor(client, threads), memory)
+        return _rank(source, counts, pairs, cutoffs, Executor(client, threads), memory)
     # A live object stays in this process, whatever client is current.
     alone = dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded")
     with dask.config.set(scheduler="synchronous" if alone else "threads"):
-        return _rank(source, counts, pairs, Executor(None, threads), memory)
+        return _rank(source, counts, pairs, cutoffs, Executor(None, threads), memory)
 
 
-def _rank(source: Source, counts: Counts, pairs: Pairs, executor: Executor, memory: Any) -> Ranks:
-    job = Job(counts, source, _room(source, counts, *executor.resources(memory)))
+def _rank(
+    source: Source, counts: Counts, pairs: Pairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
+) -> Ranks:
+    job = Job(counts, source, cutoffs, _room(source, counts, *executor.resources(memory)))
     blocks = np.unique(pairs.user // counts.cuts["users"].block)
     run, parts, graph, waiting = uuid.uuid4().hex[:12], [], {}, 0
     for block in blocks:
@@ -231,7 +197,7 @@ def _rank(source: Source, counts: Counts, pairs: Pairs, executor: Executor, memo
         waiting += row.size
         if waiting >= BATCH or block == blocks[-1]:
             nodes: Graph = {"job": job, **graph}
-            parts += executor.run(nodes, list(graph))
+            parts.append(Ranks.join(executor.run(nodes, list(graph))))
             graph, waiting = {}, 0
     return Ranks.join(parts)
 
@@ -284,6 +250,7 @@ def _rank_block(job: Job, block: int, row: np.ndarray, item: np.ndarray) -> Rank
     rows, inverse = np.unique(row, return_inverse=True)  # a user may have several held-out items
     loaded = job.source.load(counts, cut.row_range(block)[0] + rows.astype(np.int64))
     step = max(1, CELLS // counts.shape[1])
+    bits = information(counts.marginal("items")) if job.cutoffs else np.empty(0)
     parts = []
     for first in range(0, rows.size, step):
         here = slice(*np.searchsorted(inverse, [first, first + step]))
@@ -305,8 +272,22 @@ def _rank_block(job: Job, block: int, row: np.ndarray, item: np.ndarray) -> Rank
                 raise InputError(f"a score of user {bad!r} is not a number")
             for indptr, indices in tiles:
                 leave_out_seen(matrix, local, row[here], items, indptr, indices, above[way], below[way])
-        parts.append(Ranks(above, unseen - 1 - above - below, unseen, log_p))
+        lists = _lists(job.cutoffs, scores, rows[part], tiles, bits)
+        parts.append(Ranks(above, unseen - 1 - above - below, unseen, log_p, *lists))
     return Ranks.join(parts)
+
+
+def _lists(
+    cutoffs: tuple[int, ...], scores: list[np.ndarray], rows: np.ndarray, tiles: list[Any], bits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Novelty and covered items of some users' lists, in every way of scoring."""
+    if not cutoffs:
+        return np.empty((len(scores), 0, rows.size)), np.empty((len(scores), 0, 0), np.uint8)
+    seen = np.zeros((rows.size, bits.size), bool)
+    for indptr, indices in tiles:
+        mark_seen(seen, rows, indptr, indices)
+    found = [describe_lists(matrix, seen, cutoffs, bits) for matrix in scores]
+    return np.stack([novelty for novelty, _ in found]), np.packbits([covered for _, covered in found], axis=-1)
 
 
 @compiled

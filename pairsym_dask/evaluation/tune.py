@@ -26,8 +26,10 @@ from ..store.counts import Counts, open_counts
 from ..store.model_store import Commit, ModelStore
 from ..store.storage import is_local
 from ..sweep.fit import fit
-from .evaluate import new_axes, summarise
-from .ranks import Committed, Pairs, rank
+from .evaluate import summarise
+from .held_out import Pairs
+from .ranks import Committed, rank
+from .result import new_axes
 
 SPACE = {"factors": (10, 20, 40), "censored_ratio": (2.0, 5.0, 10.0), "tau": (0.03, 0.1, 0.3)}
 POPULARITIES = (0.0, 0.2, POPULARITY, 0.5, 0.75, 1.0)
@@ -187,7 +189,7 @@ class _Trial:
         ranks = rank(Committed(commit, self.train, POPULARITIES), self.train, self.pairs, **self.where)
         rows = []
         for way, popularity in enumerate(POPULARITIES):
-            overall = summarise(ranks, way, self.train, self.pairs, self.held_out, self.n).overall
+            overall = summarise(ranks, way, self.train, self.pairs, self.held_out, (self.n,)).overall
             measures = {name: overall[name] for name in MEASURES}
             rows.append({"popularity": popularity, "score": overall[self.measure], **measures})
         return rows

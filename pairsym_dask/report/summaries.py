@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..evaluation.evaluate import _bin_name, _exponents
+from ..evaluation.measures import bin_name, exponents
 from ..store.counts import Counts
 from ..store.model_store import Commit, read_rows
 
@@ -35,11 +35,11 @@ def histogram(counts: Counts, side: str) -> pd.DataFrame:
     parts = []
     for block in range(counts.cuts[side].blocks):
         c = counts.marginal(side, block)
-        parts.append(pd.DataFrame({"exponent": _exponents(c), "symbols": 1, "total": c}).groupby("exponent").sum())
+        parts.append(pd.DataFrame({"exponent": exponents(c), "symbols": 1, "total": c}).groupby("exponent").sum())
     bins = pd.concat(parts).groupby("exponent").sum().reset_index()
     low = np.where(bins["total"] > 0, 2.0 ** np.maximum(bins["exponent"], -1074), 0.0)
     whole = np.dtype(counts.layout.count_dtype).kind == "u"
-    names = [_bin_name(float(value), whole) for value in low]
+    names = [bin_name(float(value), whole) for value in low]
     return bins.assign(bin=names, low=low, high=np.where(low > 0, 2 * low, 1.0))
 
 
@@ -73,7 +73,7 @@ def summarise(commit: Commit, counts: Counts, side: str, bins: pd.DataFrame, poi
     sums, selected = [], 0.0
     for part in blocks(commit, counts, side):
         selected += float(part["selected"].sum())
-        part["exponent"], part["lot"] = _exponents(part["c"].to_numpy()), generator.random(len(part))
+        part["exponent"], part["lot"] = exponents(part["c"].to_numpy()), generator.random(len(part))
         sums.append(part.groupby("exponent")[list(_MEANS)].sum())
         # The symbols with the smallest lots of every bin so far.
         both = part if chosen is None else pd.concat([chosen, part])

@@ -12,45 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from helpers.scored import Chances, Table, make_counts
 
 import pairsym_dask as ps
 from pairsym_dask.evaluation import ranks
 
 mpl.use("Agg")
-MEASURES = ["position", "R", "mean_percentile", "hr", "ndcg", "mrr"]
-
-
-class Table:
-    """A model that is a matrix of scores."""
-
-    def __init__(self, counts: ps.Counts, scores: np.ndarray) -> None:
-        self.counts, self.table = counts, scores
-
-    def scores(self, users: np.ndarray) -> np.ndarray:
-        return self.table[self.counts.positions("users", users)]
-
-
-class Chances(Table):
-    """One that knows p(j | i) too."""
-
-    def conditional(self, user: int) -> pd.Series:
-        scores = self.scores([user])[0]
-        return pd.Series(scores / scores.sum(), index=self.counts.item_ids)
-
-
-def make_counts(path, users=150, items=23, seed=0, fractional=False):
-    """A store with an empty user, and pairs that it does not hold, some users with several."""
-    rng = np.random.default_rng(seed)
-    matrix = np.where(rng.random((users, items)) < 0.3, rng.integers(1, 9, (users, items)), 0)
-    matrix[3] = 0
-    if fractional:
-        matrix = matrix * 0.15
-    counts = ps.ingest(scipy.sparse.csr_matrix(matrix), path)
-    held = rng.random(matrix.shape) < 0.1
-    held[3, :2] = True
-    user, item = np.nonzero((matrix == 0) & held)
-    held_out = pd.DataFrame({"user": user, "item": item}).sample(frac=1, random_state=0).reset_index(drop=True)
-    return counts, held_out
+OF_PAIRS = ["R", "mean_percentile", "hr", "mrr"]
+MEASURES = ["position", *OF_PAIRS, "ndcg"]
 
 
 def reference(scores, seen, user, item, n):
@@ -84,7 +53,7 @@ def test_measures_are_those_of_their_definitions(tmp_path, shape, levels, n):
     pd.testing.assert_frame_equal(result.per_user[["user", "item"]], held_out)
     np.testing.assert_array_equal(result.per_user["c"], counts.to_scipy().sum(1).A1[held_out["user"]])
     assert result.per_user["log_likelihood"].isna().all()
-    for name in MEASURES[1:]:
+    for name in OF_PAIRS:
         assert result.overall[name] == pytest.approx(expected[name].mean())
 
 
@@ -104,8 +73,11 @@ def test_bins_are_powers_of_two_of_the_training_count(tmp_path):
         low, high = names[row["bin"]]
         here = result.per_user[(c >= low) & (c <= high)]
         assert (row["low"], row["pairs"], row["users"]) == (low, len(here), here["user"].nunique())
-        for name in ("R", "hr", "ndcg", "mrr", "mean_percentile"):
+        for name in OF_PAIRS:
             assert row[name] == pytest.approx(here[name].mean())
+        lists = result.lists[result.lists["user"].isin(here["user"])]
+        assert len(lists) == row["users"]
+        assert row["ndcg"] == pytest.approx(lists["ndcg"].mean())
     assert result.frame["pairs"].sum() == len(held_out)  # an empty bin has no row, and no pair is lost
     assert result.frame["low"].is_monotonic_increasing
 
@@ -238,13 +210,14 @@ def test_compare_tells_better_from_worse_and_noise_from_both(tmp_path):
     }
     result = ps.compare(models, held_out, random_state=1)
     frame = result.frame.set_index(["model", "measure"])
-    for measure in ("R", "ndcg", "log_likelihood"):
+    for measure in ("R", "recall", "ndcg", "log_likelihood"):
         row = frame.loc[("poor", measure)]
         assert row["low"] < row["difference"] < row["high"] < 0
         assert row["difference"] == pytest.approx(row["value"] - frame.loc[("good", measure), "value"])
     assert np.isnan(frame.loc[("other", "log_likelihood"), "value"])
     noise = ps.compare({"poor": models["poor"], "other": models["other"]}, held_out, random_state=1).frame
-    assert noise["low"].iloc[3] < 0 < noise["high"].iloc[3]
+    row = noise.set_index(["model", "measure"]).loc[("other", "R")]
+    assert row["low"] < 0 < row["high"]
     # The interval is about two standard errors of the mean difference to either side.
     one = {name: result.evaluations[name].per_user for name in models}
     difference = one["poor"]["R"] - one["good"]["R"]
