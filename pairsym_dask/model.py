@@ -23,7 +23,7 @@ from .answers.update import update
 from .display.cards import card, nearby
 from .errors import InputError, StoreError
 from .evaluation.evaluate import Comparison, Evaluation, evaluate
-from .pairs.sources import Columns
+from .pairs.parts import Columns
 from .run.progress import duration
 from .settings import POPULARITY, SIDES, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts

@@ -11,7 +11,6 @@ with the share that the user's counts give, as under constant messages, takes th
 
 from __future__ import annotations
 
-import threading
 import uuid
 import warnings
 from dataclasses import dataclass
@@ -23,11 +22,12 @@ import pyarrow as pa
 
 from ..errors import InputError, NumericError
 from ..kernels import rows as kernels
-from ..kernels.keys import LOW, SHIFT, add_up, row_lengths, sum_rows
+from ..kernels.keys import LOW, SHIFT, add_repeats, row_lengths, sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..pairs.checks import TEXT
-from ..pairs.sources import Columns, frame_parts, store_kinds
+from ..pairs.parts import Columns, frame_parts, store_kinds
 from ..run.execute import Executor, Steps
+from ..run.process import read_once
 from ..store.counts import Counts
 from ..store.cuts import Tile
 from ..store.model_store import Commit
@@ -97,7 +97,7 @@ def fold_in(
     labels, pairs = read_pairs(frame, counts, columns)
     blocks = list(_blocks(pairs.indptr))
     steps = Steps(uuid.uuid4().hex[:12])
-    model = steps.share("model", Source(commit, counts))
+    model = steps.share("model", FittedItems(commit, counts))
     keys = [steps.add("fold-in-users", k, fold_block, model, _cut(pairs, *block)) for k, block in enumerate(blocks)]
     results = Executor(client, threads).run(steps.graph, keys)
     values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
@@ -176,7 +176,7 @@ def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray
     numbers = None if batch.counts is None else batch.counts[known]
     if numbers is not None:
         numbers = numbers.astype(np.int64 if numbers.dtype.kind == "u" else np.float64)
-    keys, sums = add_up(keys, numbers)
+    keys, sums = add_repeats(keys, numbers)
     if sums.dtype.kind == "i":
         sums = sums.astype(np.min_scalar_type(int(sums.max())))
     indptr = np.concatenate([[0], np.cumsum(row_lengths(keys, labels.size), dtype=np.int64)])
@@ -213,16 +213,16 @@ def _cut(pairs: Tile, first: int, stop: int) -> Tile:
 
 
 @dataclass(frozen=True)
-class Source:
+class FittedItems:
     """Where a task finds the items; small enough to travel."""
 
     commit: Commit
     counts: Counts
 
 
-def fold_block(source: Source, pairs: Tile) -> tuple[Values, np.ndarray, np.ndarray]:
+def fold_block(place: FittedItems, pairs: Tile) -> tuple[Values, np.ndarray, np.ndarray]:
     """Task: posterior and s of some users, and the rows that have not settled."""
-    fixed = _fixed_of(source)
+    fixed = _fixed_of(place)
     settings = fixed.commit.settings
     marginal = sum_rows(pairs.indptr, pairs.counts)
     weights = share(marginal, fixed.users, fixed.total, settings.alpha)
@@ -243,8 +243,8 @@ class Fixed:
     items: Background
 
     @staticmethod
-    def read(source: Source) -> Fixed:
-        commit, counts = source.commit, source.counts
+    def read(place: FittedItems) -> Fixed:
+        commit, counts = place.commit, place.counts
         values = [commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in VALUES]
         background = commit.sealed.read_array(commit.arrays["items/background"])
         width = padded_width(commit.settings.factors)
@@ -313,15 +313,7 @@ class Fixed:
         return np.asarray(np.exp(logits - self.commit.scalar("log_z_next")))
 
 
-_lock = threading.Lock()
-_kept: dict[tuple[str, str], Fixed] = {}
-
-
-def _fixed_of(source: Source) -> Fixed:
+def _fixed_of(place: FittedItems) -> Fixed:
     """The items of a commit, read once a process."""
-    key = (source.commit.storage.url, str(source.commit.record["digest"]))
-    with _lock:
-        if key not in _kept:
-            _kept.clear()
-            _kept[key] = Fixed.read(source)
-        return _kept[key]
+    key = (place.commit.storage.url, str(place.commit.record["digest"]))
+    return read_once("fold-in", key, lambda: Fixed.read(place))

@@ -24,24 +24,24 @@ from ..store.counts import Counts
 from ..store.model_store import Commit, read_rows
 from .predict import Predictor, Symbols, beliefs, energy, predictor_of, sigma_of
 
-MEASURES = ("cosine", "model")
+LIKENESSES = ("cosine", "model")
 Where = dict[str, Any]  # client= and threads= of run_tasks
 
 
 def check_measure(measure: Any) -> None:
-    if measure not in MEASURES:
-        raise InputError(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}")
+    if measure not in LIKENESSES:
+        raise InputError(f"measure must be one of {', '.join(LIKENESSES)}, not {measure!r}")
 
 
 def similar(predictor: Predictor, side: str, position: int, n: int, measure: str, **where: Any) -> pd.DataFrame:
     """The n symbols of a side that are most like one of them, itself left out: label, rank, similarity."""
     check_measure(measure)
     one = read_symbols(predictor, side, np.array([position]))
-    spread = covariance(predictor, other(side), where) if measure == "model" else None
+    covariance = covariance_of(predictor, other(side), where) if measure == "model" else None
     if side == "items":
-        found = [_most_like(one, predictor.items, 0, spread, position, n)]
+        found = [_most_like(one, predictor.items, 0, covariance, position, n)]
     else:
-        arguments = (one, spread, position, n)
+        arguments = (one, covariance, position, n)
         found = _over_users("similar-users", _similar_block, predictor, arguments, where)
     places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
     best = _first(likeness, places, n)
@@ -49,29 +49,29 @@ def similar(predictor: Predictor, side: str, position: int, n: int, measure: str
     return pd.DataFrame({side[:-1]: labels, "rank": np.arange(best.size) + 1, "similarity": likeness[best]})
 
 
-def likeness_of(one: Symbols, others: Symbols, spread: np.ndarray | None) -> np.ndarray:
+def likeness_of(one: Symbols, others: Symbols, covariance: np.ndarray | None) -> np.ndarray:
     """Likeness of one symbol (a row) to others: the cosine, or the correlation of energies by a covariance."""
     mine, theirs = one.mean.astype(np.float64), others.mean.astype(np.float64)
-    if spread is None:
+    if covariance is None:
         product, sizes = theirs @ mine[0], np.linalg.norm(theirs, axis=1) * np.linalg.norm(mine)
     else:
         k = mine.shape[1]
 
         def variances(y: np.ndarray, symbols: Symbols) -> np.ndarray:
             return np.asarray(
-                np.einsum("nk,kl,nl->n", y, spread, y, optimize=True) + symbols.variance @ np.diag(spread)[:k]
+                np.einsum("nk,kl,nl->n", y, covariance, y, optimize=True) + symbols.variance @ np.diag(covariance)[:k]
             )
 
         left, right = (np.hstack([m, np.ones((m.shape[0], 1))]) for m in (mine, theirs))
-        product, sizes = right @ (spread @ left[0]), np.sqrt(variances(right, others) * variances(left, one))
+        product, sizes = right @ (covariance @ left[0]), np.sqrt(variances(right, others) * variances(left, one))
     return np.divide(product, sizes, out=np.zeros_like(product), where=sizes > 0)
 
 
 def _most_like(
-    one: Symbols, others: Symbols, first: int, spread: np.ndarray | None, left_out: int, n: int
+    one: Symbols, others: Symbols, first: int, covariance: np.ndarray | None, left_out: int, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions and likeness of the n symbols of a block most like one; the block's rows begin at `first`."""
-    likeness = likeness_of(one, others, spread)
+    likeness = likeness_of(one, others, covariance)
     places = np.arange(first, first + likeness.size)
     kept = places != left_out
     best = _first(likeness[kept], places[kept], n)
@@ -87,17 +87,17 @@ def _first(values: np.ndarray, places: np.ndarray, n: int) -> np.ndarray:
     return np.lexsort((places, -values))[:n]
 
 
-def covariance(predictor: Predictor, side: str, where: Where) -> np.ndarray:
+def covariance_of(predictor: Predictor, side: str, where: Where) -> np.ndarray:
     """Covariance (K + 1, K + 1) of [traits, bias] over the symbols of a side and q, float64; kept."""
-    if side not in predictor.spreads:
+    if side not in predictor.covariances:
         if side == "items":
             sums = [_moments(predictor.items)]
         else:
             sums = _over_users("sum-users", _moments_block, predictor, (), where)
         n, total, squares, variances = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
         mean = total / n
-        predictor.spreads[side] = squares / n - np.outer(mean, mean) + np.diag(variances / n)
-    return predictor.spreads[side]
+        predictor.covariances[side] = squares / n - np.outer(mean, mean) + np.diag(variances / n)
+    return predictor.covariances[side]
 
 
 def _moments(symbols: Symbols) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
@@ -165,10 +165,10 @@ def _read_block(commit: Commit, counts: Counts, block: int) -> tuple[np.ndarray,
 
 
 def _similar_block(
-    commit: Commit, counts: Counts, block: int, one: Symbols, spread: np.ndarray | None, left_out: int, n: int
+    commit: Commit, counts: Counts, block: int, one: Symbols, covariance: np.ndarray | None, left_out: int, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
     positions, users = _read_block(commit, counts, block)
-    return _most_like(one, users, int(positions[0]), spread, left_out, n)
+    return _most_like(one, users, int(positions[0]), covariance, left_out, n)
 
 
 def _moments_block(commit: Commit, counts: Counts, block: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:

@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
+from ..kernels.logistic import moderated
 from ..kernels.topn import Ordered, best_items
+from ..run.process import read_once
 from ..settings import SIDES
 from ..store.counts import Counts
 from ..store.model_store import Commit, read_rows
@@ -79,8 +81,7 @@ def energy_of_pairs(users: Symbols, items: Symbols) -> tuple[np.ndarray, np.ndar
 
 def sigma_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """p(shown | i, j), the logistic function averaged over the posterior of the energy."""
-    x = mean / np.sqrt(1 + np.pi / 8 * variance)
-    return np.asarray(1 / (1 + np.exp(-x)))
+    return np.asarray(1 / (1 + np.exp(-moderated(mean, variance))))
 
 
 def beliefs(mean: np.ndarray, variance: np.ndarray, interval: float) -> dict[str, np.ndarray]:
@@ -107,7 +108,7 @@ class Predictor:
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
         self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
-        self.spreads: dict[str, np.ndarray] = {}  # covariances of the sides, as `neighbours` finds them
+        self.covariances: dict[str, np.ndarray] = {}  # of the sides, as `neighbours` finds them
         self._making = threading.Lock()
 
     def users(self, positions: np.ndarray) -> Symbols:
@@ -166,12 +167,12 @@ class Predictor:
         A user with fewer than n items left has fewer.
         """
         users, items = audience.users, len(self.items)
-        left, spread, bend = sides(users, audience.numbers, query)
+        left, variance_side, bend = sides(users, audience.numbers, query)
         indptr, seen = (
             (audience.indptr, audience.seen) if query.exclude_seen else (np.zeros_like(audience.indptr), _NONE)
         )
         best = best_items(
-            left, spread, self.ordered(query.popularity, left.dtype), min(query.n, items), indptr, seen,
+            left, variance_side, self.ordered(query.popularity, left.dtype), min(query.n, items), indptr, seen,
             query.allowed(items), bend,
         )  # fmt: skip
         user, rank = np.nonzero(best >= 0)
@@ -186,9 +187,9 @@ class Predictor:
             some = audience.part(rows, query.exclude_seen)
             table = self.table(some, query)
             normaliser = sigma_of(*energy(some.users, self.items)).astype(np.float64) @ self.popularity
-            share = self.popularity[table["item"]] / normaliser[table["user"]]
+            selected = self.popularity[table["item"]] / normaliser[table["user"]]
             belief = beliefs(table.pop("mean").to_numpy(), table.pop("variance").to_numpy(), query.interval)
-            table["probability"] = belief["sigma"] * share
+            table["probability"] = belief["sigma"] * selected
             parts.append(self.labelled(table.assign(**belief), some))
         return pd.concat(parts, ignore_index=True)
 
@@ -240,18 +241,10 @@ class StoredUsers:
         return Audience(users, indptr, seen, labels, positions)
 
 
-_lock = threading.Lock()
-_predictors: dict[tuple[str, str], Predictor] = {}
-
-
 def predictor_of(commit: Commit, counts: Counts) -> Predictor:
     """The predictor of a commit, its items read once a process."""
     key = (commit.storage.url, str(commit.record["digest"]))
-    with _lock:
-        if key not in _predictors:
-            _predictors.clear()
-            _predictors[key] = Predictor(commit, counts)
-        return _predictors[key]
+    return read_once("predictor", key, lambda: Predictor(commit, counts))
 
 
 def lazy_dataset(commit: Commit, counts: Counts) -> Any:

@@ -68,19 +68,19 @@ def sides(users: Any, numbers: np.ndarray, query: Query) -> tuple[np.ndarray, np
         return *left_sides(users), None
     if query.strategy == "ucb":
         z = deviations(query.interval)
-        left, spread = (side.astype(np.float64) for side in left_sides(users))
-        return left, spread, lambda mean, variance, rows, item: mean + z * np.sqrt(variance)
+        left, variance_side = (side.astype(np.float64) for side in left_sides(users))
+        return left, variance_side, lambda mean, variance, rows, item: mean + z * np.sqrt(variance)
     factors = users.mean.shape[1]
     normals = normals_at(query.random_state, TASTES, numbers, np.arange(factors + 1))
     u = users.mean + np.sqrt(users.variance, dtype=np.float64) * normals[:, :factors]
     b = users.bias + np.sqrt(users.bias_variance, dtype=np.float64) * normals[:, factors]
     one, none = np.ones((len(users), 1)), np.zeros((len(users), 1))
-    left, spread = np.hstack([u, one, b[:, None]]), np.hstack([u**2, np.zeros_like(u), one, none])
+    left, variance_side = np.hstack([u, one, b[:, None]]), np.hstack([u**2, np.zeros_like(u), one, none])
 
     def draw(mean: np.ndarray, variance: np.ndarray, rows: slice, item: np.ndarray) -> np.ndarray:
         return np.asarray(mean + np.sqrt(variance) * normals_at(query.random_state, WORLD, numbers[rows], item))
 
-    return left, spread, draw
+    return left, variance_side, draw
 
 
 def normals_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

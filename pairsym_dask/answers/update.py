@@ -13,8 +13,11 @@ import fsspec.core
 from dask.base import tokenize
 
 from ..errors import InputError, StoreError
-from ..pairs.ingest import _is_matrix, write_pairs
-from ..pairs.sources import Columns, find_files, opened
+from ..pairs.files import find_files
+from ..pairs.ingest import write_pairs
+from ..pairs.matrices import is_matrix
+from ..pairs.parts import Columns
+from ..pairs.sources import opened
 from ..settings import SIDES, Settings
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import Commit, ModelStore
@@ -70,7 +73,7 @@ def _grow(
 ) -> Counts:
     """The store of the old pairs and the new ones; one that an interrupted update has finished is taken as it is."""
     listed = [opened(one, options) for one in (source if isinstance(source, (list, tuple)) else [source])]
-    if any(_is_matrix(one) for one in listed):
+    if any(is_matrix(one) for one in listed):
         raise InputError(
             "new pairs cannot come as a matrix, whose rows have no labels; give a frame, files or a Counts"
         )

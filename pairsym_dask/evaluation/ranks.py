@@ -7,7 +7,6 @@ on the scheduler; the memory budget decides only how many blocks are under way.
 from __future__ import annotations
 
 import inspect
-import threading
 import uuid
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,8 +19,10 @@ from threadpoolctl import threadpool_limits
 from ..answers.predict import Predictor, Symbols, energy, energy_of_pairs, predictor_of, sigma_of
 from ..errors import InputError, MemoryBudgetError
 from ..kernels.accelerate import compiled
+from ..kernels.logistic import moderated
 from ..run.execute import Executor, Graph
 from ..run.memory import MIB, parse_memory
+from ..run.process import turn
 from ..store.counts import Counts
 from ..store.model_store import Commit
 from ..sweep.plan import Room
@@ -102,7 +103,7 @@ class Committed:
         sigma = sigma_of(*energy(users, predictor.items))
         total = sigma.astype(np.float64) @ predictor.popularity
         mean, variance = energy_of_pairs(users.take(row), predictor.items.take(item))
-        x = mean.astype(np.float64) / np.sqrt(1 + np.pi / 8 * variance.astype(np.float64))
+        x = moderated(mean.astype(np.float64), variance.astype(np.float64))
         log_p = -np.logaddexp(0, -x) + np.log(predictor.popularity[item]) - np.log(total[row])
         return [sigma * (predictor.popularity**g).astype(sigma.dtype) for g in self.exponents], log_p
 
@@ -224,15 +225,9 @@ def _room(source: Source, counts: Counts, memory: Any, tasks: int) -> Room:
     return Room(int(min(tasks, fit)), 0, 0, 1, budget)
 
 
-_lock = threading.Lock()
-_slots: dict[int, threading.BoundedSemaphore] = {}  # how many blocks this process may have under way
-
-
 def rank_block(job: Job, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
     """Task: ranks of the held-out pairs (row in the block, item) of one block of users, sorted by row."""
-    with _lock:
-        slot = _slots.setdefault(job.room.tasks, threading.BoundedSemaphore(job.room.tasks))
-    with slot, threadpool_limits(1, "blas"):
+    with turn(job.room.tasks), threadpool_limits(1, "blas"):
         return _rank_block(job, block, row, item)
 
 

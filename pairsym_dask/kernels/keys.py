@@ -120,7 +120,7 @@ def _sum_equal(keys: Any, counts: Any) -> int:
     return n
 
 
-def add_up(keys: np.ndarray, counts: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def add_repeats(keys: np.ndarray, counts: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Distinct keys in order and the sum of their counts (None: one each); works in place where it can."""
     if counts is None:
         keys.sort()

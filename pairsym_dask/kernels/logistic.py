@@ -19,12 +19,25 @@ from .simd import (
     pow2,
     rint,
     splat,
+    sqrt,
     sub,
 )
 
 _EXPM1 = np.array([1.0 / float(np.prod(np.arange(1, k + 1, dtype=np.float64))) for k in range(1, 15)])
 _ATANH = np.array([1.0 / (2 * k + 1) for k in range(17)])
 _LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
+_MACKAY = np.pi / 8
+
+
+def moderated(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """x such that sigma(x) is about E[sigma(a)] of a normal energy a (MacKay, 1992): nearer to 0 the less is known."""
+    return np.asarray(mean / np.sqrt(1 + _MACKAY * variance))
+
+
+@inlined
+def moderate(mean: Any, variance: Any, like: Any) -> Any:
+    """`moderated` of eight energies."""
+    return div(mean, sqrt(fma(splat(number(like, _MACKAY)), variance, splat(number(like, 1.0)))))
 
 
 @inlined

@@ -23,6 +23,14 @@ def _mix(z: Any) -> Any:
 
 
 @compiled
+def number_pairs(seed: Any, keys: Any) -> None:
+    """Turn keys into random numbers, in place; every step is a bijection, so that no two keys get the same one."""
+    salt = _mix(seed)
+    for k in range(keys.size):
+        keys[k] = _mix(_mix(keys[k] ^ salt) + salt)
+
+
+@compiled
 def fill_normals(seed: Any, stream: int, first: int, deviation: float, out: Any) -> None:
     """Fill rows with normals that depend on seed, stream and row number alone (Box and Muller)."""
     rows, columns = out.shape

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from .accelerate import compiled
-from .logistic import exp_minus
-from .simd import LANES, add, div, fma, load, maximum, mul, number, pointer, splat, sqrt, store, sub, where_negative
+from .logistic import exp_minus, moderate
+from .simd import LANES, add, div, load, maximum, mul, number, pointer, splat, store, sub, where_negative
 
 USERS = 256  # users of a block
-TILE = 1024  # items that are scored at a time
+SLAB = 1024  # items that are scored at a time
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ordered:
 
     item: np.ndarray  # store positions
     mean: np.ndarray  # (K + 2, J): means, biases, ones
-    spread: np.ndarray  # (2 K + 2, J): variances, squared means, variances of the bias, ones
+    variance: np.ndarray  # (2 K + 2, J): variances, squared means, variances of the bias, ones
     weight: np.ndarray  # E[psi]^g
 
     @staticmethod
@@ -37,13 +37,13 @@ class Ordered:
         pad = -order.size % LANES
         chosen = items.take(order)
         mean = np.vstack([chosen.mean.T, chosen.bias[None], np.ones((1, order.size), dtype)])
-        spread = np.vstack(
+        variance_side = np.vstack(
             [chosen.variance.T, chosen.mean.T**2, chosen.bias_variance[None], np.ones((1, order.size), dtype)]
         )
         return Ordered(
             np.r_[order, np.full(pad, order.size)],
             np.pad(mean.astype(dtype, copy=False), ((0, 0), (0, pad))),
-            np.pad(spread.astype(dtype, copy=False), ((0, 0), (0, pad))),
+            np.pad(variance_side.astype(dtype, copy=False), ((0, 0), (0, pad))),
             np.pad(weight[order], (0, pad)).astype(dtype),
         )
 
@@ -52,13 +52,13 @@ def left_sides(users: Any) -> tuple[np.ndarray, np.ndarray]:
     """Users' side of the products: [m, 1, b] and [m^2 + v, v, 1, w]."""
     ones = np.ones((len(users), 1), users.mean.dtype)
     mean = np.hstack([users.mean, ones, users.bias[:, None]])
-    spread = np.hstack([users.mean**2 + users.variance, users.variance, ones, users.bias_variance[:, None]])
-    return mean, spread
+    variance_side = np.hstack([users.mean**2 + users.variance, users.variance, ones, users.bias_variance[:, None]])
+    return mean, variance_side
 
 
 def best_items(
     left: np.ndarray,
-    spread: np.ndarray,
+    variance_side: np.ndarray,
     ordered: Ordered,
     n: int,
     indptr: np.ndarray,
@@ -68,8 +68,8 @@ def best_items(
 ) -> np.ndarray:
     """Store positions (users, n) of the best items, best first, equal scores by position; -1 where none is left.
 
-    `left` and `spread` are the users' side of the products. `bend(mean, variance, rows, items)` makes other energies
-    of a tile's, which are then known for certain; without it sigma is averaged over their posterior.
+    `left` and `variance_side` are the users' side of the products. `bend(mean, variance, rows, items)` makes other
+    energies of a slab's, which are then known for certain; without it sigma is averaged over their posterior.
     `seen[indptr[u]:indptr[u + 1]]` are sorted positions that user u does not want; `allowed` (J + 1) masks positions,
     the last one False.
     """
@@ -77,15 +77,15 @@ def best_items(
     best, scores = np.full((total, n), -1, np.int64), np.full((total, n), -1.0, left.dtype)
     for first in range(0, total, USERS):
         rows = slice(first, min(first + USERS, total))
-        for at in range(0, ordered.item.size, TILE):
-            tile = slice(at, min(at + TILE, ordered.item.size))
+        for at in range(0, ordered.item.size, SLAB):
+            slab = slice(at, min(at + SLAB, ordered.item.size))
             if (scores[rows, -1] > ordered.weight[at]).all():
                 break
-            mean, variance = left[rows] @ ordered.mean[:, tile], spread[rows] @ ordered.spread[:, tile]
+            mean, variance = left[rows] @ ordered.mean[:, slab], variance_side[rows] @ ordered.variance[:, slab]
             if bend is not None:
-                mean, variance = bend(mean, variance, rows, ordered.item[tile]), np.zeros_like(variance)
+                mean, variance = bend(mean, variance, rows, ordered.item[slab]), np.zeros_like(variance)
             _take_best(
-                mean, variance, ordered.weight[tile], ordered.item[tile], indptr[first:], seen, allowed, best[rows],
+                mean, variance, ordered.weight[slab], ordered.item[slab], indptr[first:], seen, allowed, best[rows],
                 scores[rows],
             )  # fmt: skip
     return best
@@ -95,22 +95,22 @@ def best_items(
 def _take_best(
     mean: Any, variance: Any, weight: Any, item: Any, indptr: Any, seen: Any, allowed: Any, best: Any, scores: Any
 ) -> None:
-    """Enter a tile's items into the users' lists; `mean` is overwritten with scores."""
+    """Enter a slab's items into the users' lists; `mean` is overwritten with scores."""
     n = best.shape[1]
     users, items = mean.shape
     mean_, variance_, weight_ = pointer(mean), pointer(variance), pointer(weight)
-    one, zero, eighth = splat(number(mean_, 1.0)), splat(number(mean_, 0.0)), splat(number(mean_, np.pi / 8))
+    one, zero = splat(number(mean_, 1.0)), splat(number(mean_, 0.0))
     for u in range(users):
         row = u * items
         last = scores[u, n - 1]
         for j in range(0, items, LANES):
             if weight[j] < last:
                 break  # weights fall: nothing that follows reaches the list
-            x = div(load(mean_, row + j), sqrt(fma(eighth, load(variance_, row + j), one)))
+            x = moderate(load(mean_, row + j), load(variance_, row + j), mean_)
             e, _ = exp_minus(maximum(x, sub(zero, x)), mean_)
             # sigma(x) is 1 / (1 + e) with e = exp(-|x|) for x >= 0, and e / (1 + e) below
-            share = div(one, add(one, e))
-            store(mean_, row + j, mul(where_negative(x, mul(e, share), share), load(weight_, j)))
+            upper = div(one, add(one, e))
+            store(mean_, row + j, mul(where_negative(x, mul(e, upper), upper), load(weight_, j)))
             for k in range(j, j + LANES):
                 score = mean[u, k]
                 if score < last or (score == last and item[k] > best[u, n - 1] >= 0):
@@ -127,7 +127,7 @@ def _take_best(
 
 @compiled
 def _holds(values: Any, start: int, stop: int, value: int) -> bool:
-    """Whether a sorted stretch holds a value."""
+    """Whether a sorted slab holds a value."""
     end = stop
     while start < stop:
         middle = (start + stop) // 2

@@ -17,8 +17,9 @@ from ..errors import MemoryBudgetError
 from ..kernels.keys import PARTS, integer_parts, order_by_part, parse_integers, text_parts
 from ..run.memory import parse_memory
 from ..store.scratch import Scratch, Stored
-from .assemble import Side, Steps, make_ranges
 from .checks import CSV_TEXT, INTEGER, text_buffers
+from .runs import Side, make_ranges
+from .writing import Stages
 
 
 @dataclass(frozen=True)
@@ -129,17 +130,17 @@ class TextColumn:
 
 
 def rank_labels(
-    dictionaries: list[Dictionary], side: str, kind: str, steps: Steps, scratch: Scratch, memory: Any
+    dictionaries: list[Dictionary], side: str, kind: str, stages: Stages, scratch: Scratch, memory: Any
 ) -> Ranked:
     """Merge the pieces' dictionaries and number the labels in their order."""
     scratch.make("labels")
     sizes = np.sum([np.diff(one.starts) for one in dictionaries], axis=0)
-    cuts = make_ranges(sizes, steps.rows)
+    cuts = make_ranges(sizes, stages.rows)
     ranges = [(int(first), int(stop)) for first, stop in itertools.pairwise(cuts)]
     tasks = [
         (scratch, f"labels/{side}-{k}", [one.parts(*parts) for one in dictionaries]) for k, parts in enumerate(ranges)
     ]
-    merged: list[Merged] = steps.run(f"merge-{side[:-1]}-labels", merge_labels, tasks)
+    merged: list[Merged] = stages.run(f"merge-{side[:-1]}-labels", merge_labels, tasks)
     _check_memory(merged, side, memory)
     labels, order = _in_order([one.entries.read(scratch) for one in merged], kind)
     rows = np.empty(order.size, np.uint32)

@@ -15,21 +15,23 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..kernels.keys import LOW, SHIFT, add_up
+from ..kernels.keys import LOW, SHIFT, add_repeats
 from ..kernels.random import alias_table, draw_items, fill_normals, fold_draws, give_draws
 from ..options import positive_number, seed, whole_number
 from ..store.arrays import ArraySpec, write_block, write_metadata
 from ..store.counts import Counts
 from ..store.counts_writer import begin
 from ..store.scratch import Scratch, Stored
-from .assemble import Piece, Run, Side, Steps, group_pieces, long_side, make_ranges, write_run, write_store
+from .assemble import write_store
+from .runs import Piece, Run, Side, group_pieces, long_side, make_ranges, write_run
+from .writing import Stages
 
 PRESETS = {  # users, items, pairs: the shapes of the paper's data
     "xbox-movies": (6_200_000, 12_000, 56_000_000),
     "netflix45": (480_000, 18_000, 57_000_000),
     "phone-apps": (10_000_000, 100_000, 250_000_000),
 }
-ACTIVITY, POPULARITY = 1.0, 1.5  # spread of log pi and log psi: long tails, and few pairs drawn twice
+ACTIVITY_SD, POPULARITY_SD = 1.0, 1.5  # of log pi and log psi: long tails, and few pairs drawn twice
 TASTE, USER_BIAS, ITEM_BIAS = 1.2, 0.5, 0.7  # standard deviations of u_i.v_j, b_i and b_j
 TRUTH_ROWS = 65_536  # a chunk
 LOOK = 512  # users looked at at a time, in search of draws to give away
@@ -64,44 +66,44 @@ def simulate(
     """
     size = _size(preset, scale, users, items, pairs)
     model = Model(*size, whole_number("factors", factors, least=1), seed(random_state))
-    steps = Steps(client, threads, memory, progress)
+    stages = Stages(client, threads, memory, progress)
     storage = begin(path, storage_options)
-    scratch = steps.scratch(storage)
+    scratch = stages.scratch(storage)
     pi, psi = model.pi(), model.psi()
     draws = model.draws(pi)
-    entries = _write_truth(steps, scratch, model, pi, psi) if truth else []
+    entries = _write_truth(stages, scratch, model, pi, psi) if truth else []
     del pi
 
     scratch.make("draws")
     scratch.make("runs")
-    starts = make_ranges(draws, steps.rows)
+    starts = make_ranges(draws, stages.rows)
     (stored_draws,) = scratch.write("draws/number", draws)
     traits, biases = model.traits(ITEM_TRAITS, 0, model.items), model.biases(ITEM_BIASES, 0, model.items)
     items_side = scratch.write("draws/items", traits.ravel(), biases, *alias_table(psi))
     del draws, psi, traits, biases
-    source = Source(scratch, model, stored_draws, items_side)
+    urn = Urn(scratch, model, stored_draws, items_side)
     ranges = [(int(first), int(stop)) for first, stop in itertools.pairwise(starts)]
-    drawn: list[Drawn] = steps.run("draw-pairs", draw_pairs, [(source, *rows) for rows in ranges])
-    given = give_to_missing(source, [block.item_counts for block in drawn])
+    drawn: list[Drawn] = stages.run("draw-pairs", draw_pairs, [(urn, *rows) for rows in ranges])
+    given = give_to_missing(urn, [block.item_counts for block in drawn])
     again = {}
     for k, (first, stop) in enumerate(ranges):
         mine = given[(given[:, 0] >= first) & (given[:, 0] < stop)]
         if mine.size:
-            again[k] = (source, first, stop, drawn[k], mine)
-    for k, block in zip(again, steps.run("give-pairs", give_pairs, again.values()), strict=True):
+            again[k] = (urn, first, stop, drawn[k], mine)
+    for k, block in zip(again, stages.run("give-pairs", give_pairs, again.values()), strict=True):
         drawn[k] = block
 
     if long_side(model.users, model.items) == "users":
         runs = [block.run for block in drawn]
     else:
         counts = np.sum([scratch.read(block.item_counts) for block in drawn], axis=0)
-        runs = group_pieces(steps, scratch, "items", [block.piece for block in drawn if block.piece], counts, True)
+        runs = group_pieces(stages, scratch, "items", [block.piece for block in drawn if block.piece], counts, True)
     scratch.remove("draws")
     name = (
         f"simulate(users={size[0]}, items={size[1]}, pairs={size[2]}, factors={factors}, random_state={random_state})"
     )
     labels = {"users": np.arange(model.users), "items": np.arange(model.items)}
-    return write_store(steps, scratch, (model.users, model.items), runs, labels, name, entries)
+    return write_store(stages, scratch, (model.users, model.items), runs, labels, name, entries)
 
 
 def _size(preset: Any, scale: Any, users: Any, items: Any, pairs: Any) -> tuple[int, int, int]:
@@ -147,19 +149,19 @@ class Model:
     def biases(self, stream: int, first: int, stop: int) -> np.ndarray:
         return self.normals(stream, first, stop, USER_BIAS if stream == USER_BIASES else ITEM_BIAS)[:, 0]
 
-    def _long_tailed(self, stream: int, size: int, spread: float) -> np.ndarray:
+    def _long_tailed(self, stream: int, size: int, deviation: float) -> np.ndarray:
         weights = np.empty(size)
         for first in range(0, size, TRUTH_ROWS):
             stop = min(first + TRUTH_ROWS, size)
-            weights[first:stop] = np.exp(self.normals(stream, first, stop, spread)[:, 0], dtype=np.float64)
+            weights[first:stop] = np.exp(self.normals(stream, first, stop, deviation)[:, 0], dtype=np.float64)
         weights /= weights.sum()
         return weights
 
     def pi(self) -> np.ndarray:
-        return self._long_tailed(PI, self.users, ACTIVITY)
+        return self._long_tailed(PI, self.users, ACTIVITY_SD)
 
     def psi(self) -> np.ndarray:
-        return self._long_tailed(PSI, self.items, POPULARITY)
+        return self._long_tailed(PSI, self.items, POPULARITY_SD)
 
     def draws(self, pi: np.ndarray) -> np.ndarray:
         """Pairs of each user: one, and a share of the rest by pi."""
@@ -168,7 +170,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Source:
+class Urn:
     """What tasks draw pairs from."""
 
     scratch: Scratch
@@ -203,35 +205,35 @@ class Drawn:
     item_counts: Stored
 
 
-def draw_pairs(source: Source, first: int, stop: int) -> Drawn:
+def draw_pairs(urn: Urn, first: int, stop: int) -> Drawn:
     """Task: draw the pairs of a block of users."""
-    drawn, indptr = source.draw(first, stop, source.items())
-    item_counts = np.bincount(drawn, minlength=source.model.items).astype(np.uint32)
-    return _put_drawn(source, f"{first}", first, stop, *fold_draws(drawn, indptr), item_counts)
+    drawn, indptr = urn.draw(first, stop, urn.items())
+    item_counts = np.bincount(drawn, minlength=urn.model.items).astype(np.uint32)
+    return _put_drawn(urn, f"{first}", first, stop, *fold_draws(drawn, indptr), item_counts)
 
 
-def give_pairs(source: Source, first: int, stop: int, drawn: Drawn, given: np.ndarray) -> Drawn:
+def give_pairs(urn: Urn, first: int, stop: int, drawn: Drawn, given: np.ndarray) -> Drawn:
     """Task: the same pairs after some draws were given to other items."""
-    scratch, run = source.scratch, drawn.run
+    scratch, run = urn.scratch, drawn.run
     keys = scratch.read(run.keys)
     counts = np.ones(keys.size, np.int64) if run.counts is None else scratch.read(run.counts).astype(np.int64)
     rows = (given[:, 0] - first).astype(np.uint64) << SHIFT
     lost, got = given[:, 3], given[:, 2]
     change = np.repeat(np.array([-1, 1]), given.shape[0])
-    keys, counts = add_up(
+    keys, counts = add_repeats(
         np.concatenate([keys, rows | lost.astype(np.uint64), rows | got.astype(np.uint64)]),
         np.concatenate([counts, change]),
     )
     item_counts = scratch.read(drawn.item_counts).astype(np.int64)
     np.add.at(item_counts, np.concatenate([lost, got]), change)
     kept = counts > 0
-    return _put_drawn(source, f"{first}-given", first, stop, keys[kept], counts[kept], item_counts.astype(np.uint32))
+    return _put_drawn(urn, f"{first}-given", first, stop, keys[kept], counts[kept], item_counts.astype(np.uint32))
 
 
 def _put_drawn(
-    source: Source, key: str, first: int, stop: int, keys: np.ndarray, counts: np.ndarray, item_counts: np.ndarray
+    urn: Urn, key: str, first: int, stop: int, keys: np.ndarray, counts: np.ndarray, item_counts: np.ndarray
 ) -> Drawn:
-    scratch, model = source.scratch, source.model
+    scratch, model = urn.scratch, urn.model
     run = write_run(scratch, f"runs/{key}", first, stop - first, keys, counts)
     arrays = [item_counts]
     if long_side(model.users, model.items) == "items":
@@ -241,14 +243,14 @@ def _put_drawn(
     return Drawn(run, piece, stored[0])
 
 
-def give_to_missing(source: Source, item_counts: list[Stored]) -> np.ndarray:
+def give_to_missing(urn: Urn, item_counts: list[Stored]) -> np.ndarray:
     """Draws (user, number of the draw, item that gets it, item that had it) for the items that were never drawn.
 
     Every such item starts at a random user and takes the first draw from there on whose item keeps another one. Items
     go in the order of their users and none overtakes another, so that one look over the draws is enough, and a second
     one from user 0 for those that reach the end; the answer does not depend on how many users are looked at at a time.
     """
-    scratch, model = source.scratch, source.model
+    scratch, model = urn.scratch, urn.model
     counts = np.zeros(model.items, np.int64)
     for stored in item_counts:
         counts += scratch.read(stored)
@@ -258,13 +260,13 @@ def give_to_missing(source: Source, item_counts: list[Stored]) -> np.ndarray:
     order = np.argsort(target, kind="stable")
     missing, target = missing[order], target[order]
     given = np.empty((missing.size, 4), np.int64)
-    done, items = 0, source.items() if missing.size else ()
+    done, items = 0, urn.items() if missing.size else ()
     while done < missing.size:
         user = 0
         while done < missing.size and user < model.users:
             user = max(user, int(target[done]))
             stop = min(user + LOOK, model.users)
-            drawn, indptr = source.draw(user, stop, items)
+            drawn, indptr = urn.draw(user, stop, items)
             before = given[:done][(given[:done, 0] >= user) & (given[:done, 0] < stop)]
             drawn[indptr[before[:, 0] - user] + before[:, 1]] = before[:, 2]
             done = give_draws(user, drawn, indptr, missing, target, counts, given, done)
@@ -293,14 +295,14 @@ def _truth_specs(model: Model) -> dict[str, ArraySpec]:
     }
 
 
-def _write_truth(steps: Steps, scratch: Scratch, model: Model, pi: np.ndarray, psi: np.ndarray) -> list[Any]:
+def _write_truth(stages: Stages, scratch: Scratch, model: Model, pi: np.ndarray, psi: np.ndarray) -> list[Any]:
     """Write the parameters beside the counts; entries of the manifest."""
     tasks = []
     for side, selection in (("user", pi), ("item", psi)):
         for chunk in range(-(-selection.size // TRUTH_ROWS)):
             part = selection[chunk * TRUTH_ROWS : (chunk + 1) * TRUTH_ROWS]
             tasks.append((scratch, model, side, chunk, part))
-    entries = [entry for found in steps.run("write-truth", write_truth, tasks) for entry in found]
+    entries = [entry for found in stages.run("write-truth", write_truth, tasks) for entry in found]
     manifest = write_metadata(scratch.storage, "", list(_truth_specs(model).values()))
     return entries + [(key, size, check) for key, (size, check) in manifest.items()]
 

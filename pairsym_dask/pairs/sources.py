@@ -1,270 +1,80 @@
-"""Where pairs come from: files and frames, cut into parts that one task reads, and checked row by row.
-
-Every part gives batches of (users, items, counts): labels as arrow int64 or large_string arrays without nulls,
-counts as numpy numbers above zero, or None for one each.
-"""
+"""What a source turns out to be: stores, files and frames in parts, dask frames."""
 
 from __future__ import annotations
 
 import glob
-import gzip
 import os
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-import fsspec
-import fsspec.utils
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
+from dask.base import is_dask_collection
 
 from ..errors import InputError
-from ..settings import SIDES, other
 from ..store.counts import RECORD, Counts, open_counts
+from ..store.remote import without_credentials
 from ..store.storage import is_local, local_path, open_storage
-from .checks import (
-    INTEGER,
-    TEXT,
-    Place,
-    check_counts,
-    check_labels,
-    from_pandas,
-    integers_of,
-    numbers_from_pandas,
-)
-
-CSV_ROW = 16  # bytes, about: for cutting files into parts
-PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
-CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+from .files import CsvPart, file_parts, find_files, has_quotes
+from .parts import Columns, Part, frame_parts, store_parts
+from .writing import Stages
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Names of the columns to read."""
+class Found:
+    """What a source turns out to be: parts of stores, parts of files and frames, dask frames."""
 
-    user: Any
-    item: Any
-    count: Any
-
-    def __post_init__(self) -> None:
-        if len(set(self.names)) < len(self.names):
-            named = ", ".join(map(repr, self.names))
-            raise InputError(f"user, item and count must be different columns, not {named}")
-
-    @property
-    def names(self) -> list[Any]:
-        return [self.user, self.item] + ([] if self.count is None else [self.count])
-
-    def check(self, there: list[Any], name: str) -> None:
-        for column in self.names:
-            if there.count(column) != 1:
-                fault = "no column" if column not in there else "more than one column"
-                raise InputError(f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Checked pairs of some consecutive rows."""
-
-    kinds: tuple[str, str]
-    users: pa.Array
-    items: pa.Array
-    counts: np.ndarray | None
+    stores: list[Counts]
+    stored: list[Part]
+    parts: list[Part]
+    partitions: list[Partitions]
+    there: set[Any]  # names of columns
     name: str
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some rows of one file or frame."""
+class Partitions:
+    """A dask frame: its graph, and the keys of its partitions."""
 
-    name: str
-    columns: Columns
-    rows: int  # about
-
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
-        """First row's number and columns (user, item, count) of batches of at most about `rows` rows."""
-        raise NotImplementedError
-
-    def batches(self, rows: int, text: tuple[str, str]) -> Iterator[Batch]:
-        """Checked batches; `text` says per side what CSV text is taken for."""
-        for first, columns in self.read(rows):
-            at = Place(self.name, partial(self.row_number, first))
-            labels, kinds = [], []
-            for side in range(2):
-                values, kind = check_labels(columns[side], ("user", "item")[side], self.columns.names[side], at)
-                if self.is_csv:
-                    kind = text[side]
-                    if kind == INTEGER:
-                        values = integers_of(values, ("user", "item")[side], at)
-                labels.append(values)
-                kinds.append(kind)
-            counts = None
-            if len(columns) > 2:
-                counts = check_counts(columns[2], self.columns.count, at)
-                kept = counts > 0
-                if not kept.all():
-                    labels = [values.filter(pa.array(kept)) for values in labels]
-                    counts = counts[kept]
-            if len(labels[0]):
-                yield Batch((kinds[0], kinds[1]), labels[0], labels[1], counts, self.name)
-
-    @property
-    def is_csv(self) -> bool:
-        return False
-
-    def row_number(self, first: int, k: int) -> int:
-        return first + k
+    graph: dict[Any, Any]
+    keys: list[Any]
 
 
-@dataclass(frozen=True)
-class FramePart(Part):
-    """A slice of a pandas frame or an arrow table."""
-
-    frame: Any
-    first: int = 0
-
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
-        for start in range(0, len(self.frame), rows):
-            if isinstance(self.frame, pd.DataFrame):
-                part = self.frame.iloc[start : start + rows]
-                columns = [from_pandas(part[column], column, self.name) for column in self.columns.names[:2]]
-                if self.columns.count is not None:
-                    columns.append(numbers_from_pandas(part[self.columns.count], self.name, self.first + start))
-            else:
-                part = self.frame.slice(start, rows)
-                columns = [part.column(column) for column in self.columns.names]
-            yield self.first + start, columns
-
-
-@dataclass(frozen=True)
-class ParquetPart(Part):
-    """Some row groups of a Parquet file."""
-
-    options: dict[str, Any]
-    groups: tuple[int, ...]
-    first: int
-    kinds: tuple[str | None, str | None]  # what the label columns hold, as far as the schema says
-
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
-        first = self.first
-        with _readable(self.name, "Parquet"), _opened(self.name, self.options) as file:
-            # Buffered streams: a row group of any length is read page by page.
-            reader = pq.ParquetFile(file, pre_buffer=False, buffer_size=2**20)
-            batches = reader.iter_batches(rows, self.groups, columns=self.columns.names, use_threads=False)
-            for batch in batches:
-                yield first, [batch.column(column) for column in self.columns.names]
-                first += batch.num_rows
-
-
-@dataclass(frozen=True)
-class CsvPart(Part):
-    """Lines of a CSV file that begin in a range of bytes, or (stop None) the whole file as one stream."""
-
-    options: dict[str, Any]
-    header: tuple[str, ...]
-    start: int = 0
-    stop: int | None = None
-
-    @property
-    def is_csv(self) -> bool:
-        return True
-
-    def _settings(self, first: bool, wanted: list[str], **parse: Any) -> dict[str, Any]:
-        return {
-            "read_options": pa.csv.ReadOptions(
-                column_names=self.header,
-                skip_rows=1 if first else 0,
-                use_threads=False,
-                block_size=max(CSV_ROW * self.rows, 2**20),
-            ),
-            "parse_options": pa.csv.ParseOptions(delimiter=_delimiter(self.name), **parse),
-            "convert_options": pa.csv.ConvertOptions(
-                include_columns=wanted,
-                column_types={column: pa.large_string() for column in wanted},
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                null_values=[""],
-            ),
-        }
-
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
-        odd: list[str] = []  # rows of the wrong length, in words
-
-        def refuse(row: Any) -> str:
-            odd.append(f"{row.actual_columns} columns, not {row.expected_columns}: {row.text[:100]!r}")
-            return "error"
-
-        settings = self._settings(
-            self.start == 0, self.columns.names, newlines_in_values=self.stop is None, invalid_row_handler=refuse
-        )
-        with _readable(self.name, "CSV"), _opened(self.name, self.options) as file:
-            if self.stop is not None:
-                data = fsspec.utils.read_block(file, self.start, self.stop - self.start, b"\n")
-                if not data:
-                    return
-                settings["read_options"].block_size = max(len(data), 1)
-                file = pa.BufferReader(data)
-            first = 0
-            try:
-                for batch in _csv_batches(file, settings):
-                    for start in range(0, batch.num_rows, rows):
-                        yield first + start, [batch.column(k).slice(start, rows) for k in range(batch.num_columns)]
-                    first += batch.num_rows
-            except pa.ArrowInvalid:
-                if odd:
-                    raise InputError(f"{self.name} has a row of {odd[0]}") from None
-                raise
-
-    def row_number(self, first: int, k: int) -> int:
-        """Rows before a block are only counted when one has to be named."""
-        if self.start == 0:
-            return first + k
-        settings = self._settings(True, [self.columns.user])
-        with _opened(self.name, self.options) as file:
-            before = fsspec.utils.read_block(file, 0, self.start, b"\n")
-        return first + k + sum(len(batch) for batch in _csv_batches(pa.BufferReader(before), settings))
-
-
-@dataclass(frozen=True)
-class StorePart(Part):
-    """A block of an existing counts store: whole rows of its long side."""
-
-    counts: Counts
-    side: str
-    block: int
-
-    @property
-    def kinds(self) -> tuple[str, str]:
-        return store_kinds(self.counts)
-
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
-        counts, short = self.counts, other(self.side)
-        first, stop = counts.cuts[self.side].row_range(self.block)
-        tile = counts.read_tile(self.side, self.block, 0)
-        labels = {
-            self.side: arrow_labels(counts.some_labels(self.side, first, stop)),
-            short: arrow_labels(counts.some_labels(short, 0, counts.cuts[short].rows)),
-        }
-        codes = {self.side: np.repeat(np.arange(stop - first), np.diff(tile.indptr)), short: tile.indices}
-        for start in range(0, tile.indices.size, rows):
-            part = slice(start, start + rows)
-            columns = [labels[side].take(pa.array(codes[side][part])) for side in SIDES]
-            yield start, [*columns, pa.array(tile.counts[part])]
-
-
-def store_kinds(counts: Counts) -> tuple[str, str]:
-    """What the labels of a store are, users first."""
-    users, items = (INTEGER if counts.record["labels"][side] == "int64" else TEXT for side in SIDES)
-    return users, items
-
-
-def arrow_labels(labels: np.ndarray) -> pa.Array:
-    return pa.array(labels, pa.large_string() if labels.dtype == object else pa.int64())
+def find_sources(source: Any, columns: Columns, stages: Stages, options: dict[str, Any]) -> Found:
+    listed = list(source) if isinstance(source, (list, tuple)) else [source]
+    found = Found([], [], [], [], set(), "")
+    paths, names = [], []
+    for one in (opened(one, options) for one in listed):
+        if isinstance(one, Counts):
+            found.stores.append(one)
+            found.stored.extend(store_parts(one, columns))
+            names.append(one.path)
+        elif isinstance(one, (pd.DataFrame, pa.Table, pa.RecordBatch)):
+            parts, there = frame_parts(one, "the frame", columns, stages.rows)
+            found.parts.extend(parts)
+            found.there.update(there)
+            names.append("the frame")
+        elif is_dask_collection(one) and hasattr(one, "columns"):
+            columns.check(list(one.columns), "the dask frame")
+            wanted = one[columns.names].optimize()
+            found.partitions.append(Partitions(dict(wanted.__dask_graph__()), list(wanted.__dask_keys__())))
+            found.there.update(one.columns)
+            names.append("the dask frame")
+        elif isinstance(one, (str, os.PathLike)):
+            paths.append(one)
+            text = os.fspath(one)
+            names.append(text if is_local(text) else without_credentials(text))
+        else:
+            raise _unreadable(one)
+    if not names:
+        raise _unreadable(source)
+    files: list[Part] = []
+    for file in find_files(paths, options) if paths else []:
+        parts, there = file_parts(file, columns, stages.rows, options)
+        files += parts
+        found.there.update(there)
+    found.parts.extend(_join_quoted(files, stages))
+    return replace(found, name=", ".join(names))
 
 
 def opened(source: Any, options: dict[str, Any]) -> Any:
@@ -277,152 +87,23 @@ def opened(source: Any, options: dict[str, Any]) -> Any:
     return open_counts(storage) if storage.exists(RECORD) else source
 
 
-def store_parts(counts: Counts, columns: Columns) -> list[Part]:
-    """Parts of an existing counts store."""
-    side = "users" if counts.shape[0] >= counts.shape[1] else "items"
-    blocks = range(counts.cuts[side].blocks)
-    return [StorePart(counts.path, columns, counts.tile_pairs(side, b, 0), counts, side, b) for b in blocks]
+def _unreadable(source: Any) -> InputError:
+    return InputError(
+        f"pairs cannot be read from a {type(source).__name__}; give paths, a pandas, arrow or dask frame, "
+        "or a sparse matrix"
+    )
 
 
-def _csv_batches(file: Any, settings: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from pa.csv.open_csv(file, **settings)
-    except pa.ArrowInvalid as error:
-        if "Empty CSV" not in str(error):  # a header and nothing more
-            raise
-
-
-class _readable:
-    """Turns what a reader says about broken bytes into one sentence."""
-
-    def __init__(self, name: str, kind: str) -> None:
-        self.name, self.kind = name, kind
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        broken = (pa.ArrowInvalid, pa.ArrowKeyError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
-        if isinstance(error, (*broken, PermissionError, FileNotFoundError)) or type(error) is OSError:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{self.name} is not a readable {self.kind} file: {reason}") from None
-
-
-def _opened(name: str, options: dict[str, Any]) -> Any:
-    compression = "gzip" if name.endswith(".gz") else None
-    if is_local(name) and _ends(name, PARQUET_ENDINGS):
-        return pa.OSFile(name)  # reads without the GIL
-    return fsspec.open(name, "rb", compression=compression, **({} if is_local(name) else options)).open()
-
-
-def _delimiter(name: str) -> str:
-    return "\t" if ".tsv" in os.path.basename(name).lower() else ","
-
-
-def find_files(source: Any, options: dict[str, Any]) -> list[str]:
-    """Files behind a path, a folder, a glob or a list of these, in order."""
-    if isinstance(source, (list, tuple)):
-        return sorted({file for one in source for file in find_files(one, options)})
-    text = local_path(source)
-    endings = PARQUET_ENDINGS + CSV_ENDINGS
-    remote = not is_local(text)
-    if remote:
-        protocol = text.split("://", 1)[0]
-        fs = fsspec.filesystem(protocol, **options)
-        isdir, isfile, find = fs.isdir, fs.isfile, fs.find
-        matches = [fs.unstrip_protocol(name) for name in fs.glob(text)] if glob.has_magic(text) else [text]
-    else:
-        isdir, isfile = os.path.isdir, os.path.isfile
-        matches = glob.glob(text, recursive=True) if glob.has_magic(text) and not os.path.exists(text) else [text]
-
-        def find(folder: str) -> list[str]:
-            return [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
-
-    files: list[str] = []
-    for match in matches:
-        if isdir(match):
-            hidden = [name for name in find(match) if os.path.basename(name)[0] not in "._"]
-            files += [fs.unstrip_protocol(name) if remote else name for name in hidden if _ends(name, endings)]
-        elif isfile(match):
-            if not _ends(match, endings):
-                raise InputError(f"{match} is not a file of pairs by its name; known endings: {', '.join(endings)}")
-            files.append(match)
+def _join_quoted(parts: list[Part], stages: Stages) -> list[Part]:
+    """CSV files with quotes become one part each: a line break inside quotes does not end a row."""
+    blocks = [part for part in parts if isinstance(part, CsvPart) and part.stop is not None]
+    found = stages.run("scan-csv", has_quotes, [(block,) for block in blocks])
+    quoted = {block.name for block, quotes in zip(blocks, found, strict=True) if quotes}
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, CsvPart) and part.name in quoted:
+            if part.start == 0:
+                kept.append(replace(part, stop=None))
         else:
-            raise InputError(f"no such file: {match}")
-    if not files:
-        raise InputError(f"no file of pairs in {text}" if matches else f"no file matches {text}")
-    return sorted(files)
-
-
-def _ends(name: str, endings: tuple[str, ...]) -> bool:
-    return name.lower().endswith(endings)
-
-
-def file_parts(name: str, columns: Columns, rows: int, options: dict[str, Any]) -> tuple[list[Part], list[Any]]:
-    """Parts of a file, each of about `rows` rows, and the names of its columns."""
-    if _ends(name, PARQUET_ENDINGS):
-        return _parquet_parts(name, columns, rows, options)
-    with _readable(name, "CSV"), _opened(name, options) as file:
-        line = file.read(2**20).split(b"\n", 1)[0]  # readline(limit) is not for files on S3
-        if not line.strip():
-            raise InputError(f"{name} is empty: a CSV file begins with the names of its columns")
-        parse = pa.csv.ParseOptions(delimiter=_delimiter(name))
-        header = pa.csv.read_csv(pa.BufferReader(line + b"\n"), parse_options=parse).column_names
-        columns.check(header, name)
-        size = None if name.endswith(".gz") else file.seek(0, os.SEEK_END)
-    part = CsvPart(name, columns, rows, options, tuple(header))
-    if size is None:
-        return [part], header
-    part = replace(part, rows=min(rows, -(-size // CSV_ROW)))
-    step = CSV_ROW * rows  # bytes
-    return [replace(part, start=start, stop=min(start + step, size)) for start in range(0, size, step)], header
-
-
-def _parquet_parts(name: str, columns: Columns, rows: int, options: dict[str, Any]) -> tuple[list[Part], list[Any]]:
-    with _readable(name, "Parquet"), _opened(name, options) as file:
-        reader = pq.ParquetFile(file)
-        schema, there = reader.schema_arrow, reader.schema_arrow.names
-        lengths = [reader.metadata.row_group(k).num_rows for k in range(reader.num_row_groups)]
-    columns.check(there, name)
-    kinds = (_kind_of(schema.field(columns.user).type), _kind_of(schema.field(columns.item).type))
-    parts: list[Part] = []
-    groups: list[int] = []
-    first = held = 0
-    for group, length in enumerate(lengths):
-        groups.append(group)
-        held += length
-        if held >= rows or group == len(lengths) - 1:
-            parts.append(ParquetPart(name, columns, held, options, tuple(groups), first, kinds))
-            first, held, groups = first + held, 0, []
-    return parts, there
-
-
-def has_quotes(part: CsvPart) -> bool:
-    """Whether a quote stands anywhere in a block: then a line break may stand inside a value."""
-    assert part.stop is not None
-    with _opened(part.name, part.options) as file:
-        file.seek(part.start)
-        data = file.read(part.stop - part.start)
-    header = data.find(b"\n") + 1 if part.start == 0 else 0  # many programs put the names alone into quotes
-    return b'"' in data[header:]
-
-
-def frame_parts(frame: Any, name: str, columns: Columns, rows: int) -> tuple[list[Part], list[Any]]:
-    """Parts of a frame in memory."""
-    there = list(frame.columns) if isinstance(frame, pd.DataFrame) else list(frame.schema.names)
-    columns.check(there, name)
-    parts: list[Part] = []
-    for first in range(0, len(frame), rows):
-        if isinstance(frame, pd.DataFrame):
-            piece = frame.iloc[first : first + rows][columns.names]
-        else:
-            piece = frame.select(columns.names).slice(first, rows)
-        parts.append(FramePart(name, columns, len(piece), piece, first))
-    return parts, there
-
-
-def _kind_of(kind: pa.DataType) -> str | None:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_integer(kind):
-        return INTEGER
-    return TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+            kept.append(part)
+    return kept

@@ -17,12 +17,14 @@ import pandas as pd
 from .. import options
 from ..errors import InputError
 from ..kernels.keys import SHIFT
+from ..kernels.random import number_pairs
 from ..settings import SIDES
 from ..store.counts import Counts, open_counts
 from ..store.cuts import Tile
 from ..store.scratch import Scratch, Stored
-from .assemble import Run, Steps, long_side, write_run, write_store
-from .ingest import _writing
+from .assemble import write_store
+from .runs import Run, long_side, write_run
+from .writing import Stages, writing
 
 ALL = np.uint64(2**64 - 1)
 
@@ -76,10 +78,10 @@ def _split(
 ) -> tuple[Counts, pd.DataFrame]:
     seed = options.seed(random_state)
     parent = open_counts(counts, storage_options)
-    steps = Steps(client, threads, memory, False)
-    with _writing(path, dict(storage_options or {})) as storage:
-        scratch = steps.scratch(storage)
-        parts = _take_out(parent, steps, scratch, fraction, seed)
+    stages = Stages(client, threads, memory, False)
+    with writing(path, dict(storage_options or {})) as storage:
+        scratch = stages.scratch(storage)
+        parts = _take_out(parent, stages, scratch, fraction, seed)
         user, item = (np.concatenate([getattr(part, name) for part in parts]) for name in ("user", "item"))
         if user.size == 0:
             why = (
@@ -89,18 +91,18 @@ def _split(
         labels = {side: parent.labels(side) for side in SIDES}
         what = "one pair of each user" if fraction is None else f"a fraction of {fraction}"
         source = f"{parent.path} without {what}, random_state {seed}"
-        train = write_store(steps, scratch, parent.shape, [part.run for part in parts], labels, source)
+        train = write_store(stages, scratch, parent.shape, [part.run for part in parts], labels, source)
     order = np.lexsort((item, user))
     held_out = pd.DataFrame({"user": labels["users"][user[order]], "item": labels["items"][item[order]]})
     return train, held_out
 
 
-def _take_out(parent: Counts, steps: Steps, scratch: Scratch, fraction: float | None, seed: int) -> list[Part]:
-    """Both steps: the users' limits, then the blocks of the long side without what is below them."""
+def _take_out(parent: Counts, stages: Stages, scratch: Scratch, fraction: float | None, seed: int) -> list[SplitBlock]:
+    """Both stages: the users' limits, then the blocks of the long side without what is below them."""
     scratch.make("limits")
     blocks = range(parent.cuts["users"].blocks)
     choosing = [(scratch, f"limits/{b}", parent, b, fraction, seed) for b in blocks]
-    limits: list[Stored] = steps.run("choose-held-out", write_limits, choosing)
+    limits: list[Stored] = stages.run("choose-held-out", write_limits, choosing)
     scratch.make("runs")
     long = long_side(*parent.shape)
     # A block of users needs its own limits; a block of items those of all users, who are then the short side.
@@ -108,13 +110,13 @@ def _take_out(parent: Counts, steps: Steps, scratch: Scratch, fraction: float | 
         (scratch, f"runs/{b}", parent, long, b, [limits[b]] if long == "users" else limits, seed)
         for b in range(parent.cuts[long].blocks)
     ]
-    parts: list[Part] = steps.run("take-out-held-out", write_part, taking)
+    parts: list[SplitBlock] = stages.run("take-out-held-out", write_split_block, taking)
     scratch.remove("limits")
     return parts
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitBlock:
     """A block of the long side after its held-out pairs are taken out: the rest as a run, and the pairs."""
 
     run: Run
@@ -125,15 +127,9 @@ class Part:
 def pair_numbers(seed: int, user: np.ndarray, item: np.ndarray) -> np.ndarray:
     """A random uint64 for each pair; no two pairs have the same under one seed, because every step is a bijection."""
     key = (user.astype(np.uint64) << SHIFT) | item.astype(np.uint64)
-    salt = _mix(np.array([seed % 2**64], np.uint64))
-    return _mix(_mix(key ^ salt) + salt)
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
+    with np.errstate(over="ignore"):  # the generator counts modulo 2**64
+        number_pairs(np.uint64(seed), key)
+    return key
 
 
 def _rows(tile: Tile, first: int) -> np.ndarray:
@@ -160,9 +156,9 @@ def write_limits(scratch: Scratch, key: str, counts: Counts, block: int, fractio
     return scratch.write(key, limits)[0]
 
 
-def write_part(
+def write_split_block(
     scratch: Scratch, key: str, counts: Counts, long: str, block: int, limits: list[Stored], seed: int
-) -> Part:
+) -> SplitBlock:
     """Task: take the held-out pairs out of a block of the long side."""
     first, stop = counts.cuts[long].row_range(block)
     tile = counts.read_tile(long, block, 0)
@@ -172,4 +168,4 @@ def write_part(
     held = pair_numbers(seed, user, item) < limit
     keys = (row[~held].astype(np.uint64) << SHIFT) | tile.indices[~held].astype(np.uint64)
     run = write_run(scratch, key, first, stop - first, keys, tile.counts[~held])
-    return Part(run, user[held].astype(np.uint32), item[held].astype(np.uint32))
+    return SplitBlock(run, user[held].astype(np.uint32), item[held].astype(np.uint32))

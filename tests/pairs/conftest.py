@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pairsym_dask.pairs import assemble
+from pairsym_dask.pairs import writing
 
 
 @pytest.fixture
 def small_tasks(monkeypatch):
     """Tasks of a few dozen pairs, so that small data take every path."""
-    monkeypatch.setattr(assemble, "ROWS", 64)
+    monkeypatch.setattr(writing, "ROWS", 64)

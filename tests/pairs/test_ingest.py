@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pairsym_dask as ps
-from pairsym_dask.pairs import assemble
+from pairsym_dask.pairs import writing
 
 INT64 = np.iinfo(np.int64)
 
@@ -92,7 +92,7 @@ def test_store_depends_neither_on_scheduler_nor_on_task_size(tmp_path, monkeypat
     frame = make_frame()
     digests = set()
     for k, (rows, threads) in enumerate([(10**6, 1), (50, 3), (333, 2)]):
-        monkeypatch.setattr(assemble, "ROWS", rows)
+        monkeypatch.setattr(writing, "ROWS", rows)
         digests.add(ps.ingest(frame, tmp_path / f"{k}.zarr", count="n", threads=threads).digest)
     with dask.config.set(scheduler="synchronous"):
         digests.add(ps.ingest(frame, tmp_path / "s.zarr", count="n", memory="16MiB").digest)
@@ -144,7 +144,7 @@ def some_pairs(draw):
 def test_any_pairs_come_back(tmp_path_factory, frame, rows, seed):
     folder = tmp_path_factory.mktemp("any")
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(assemble, "ROWS", rows)
+        patch.setattr(writing, "ROWS", rows)
         counts = ps.ingest(frame, folder / "a.zarr", count="n")
         again = ps.ingest(frame.sample(frac=1, random_state=seed), folder / "b.zarr", count="n")
     assert counts.digest == again.digest

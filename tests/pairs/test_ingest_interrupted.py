@@ -12,14 +12,14 @@ import pytest
 from helpers.pairs import add_up, check, make_frame
 
 import pairsym_dask as ps
-from pairsym_dask.pairs import assemble
+from pairsym_dask.pairs import writing
 
 
-@pytest.mark.parametrize("step", ["parse-pairs", "merge-user-labels", "spread-pairs", "group-", "write-tile-by-user"])
+@pytest.mark.parametrize("step", ["parse-pairs", "merge-user-labels", "deal-pairs", "group-", "write-tile-by-user"])
 def test_interrupted_ingest_is_no_store_and_runs_again(tmp_path, small_tasks, monkeypatch, step):
     frame = make_frame()
     wanted = ps.ingest(frame, tmp_path / "whole.zarr", count="n").digest
-    run = assemble.Steps.run
+    run = writing.Stages.run
 
     def interrupt(self, name, function, tasks):
         results = run(self, name, function, tasks)
@@ -28,7 +28,7 @@ def test_interrupted_ingest_is_no_store_and_runs_again(tmp_path, small_tasks, mo
         return results
 
     with monkeypatch.context() as patch:
-        patch.setattr(assemble.Steps, "run", interrupt)
+        patch.setattr(writing.Stages, "run", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ps.ingest(frame, tmp_path / "c.zarr", count="n")
     with pytest.raises(ps.StoreError, match="not complete"):
@@ -42,9 +42,9 @@ def test_killed_ingest_is_no_store_and_runs_again(tmp_path):
     script = f"""
         import os, signal
         import pairsym_dask as ps
-        from pairsym_dask.pairs import assemble
+        from pairsym_dask.pairs import assemble, writing
 
-        write, assemble.ROWS = assemble.write_tile, 64
+        write, writing.ROWS = assemble.write_tile, 64
 
         def write_and_die(storage, layout, side, block, group, tile):
             if side == "items":

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from helpers.pairs import make_frame
 
-from pairsym_dask.pairs import assemble, checks, sources
+from pairsym_dask.pairs import assemble, checks, files, parts
+from pairsym_dask.pairs import runs as grouped
 from pairsym_dask.store.cuts import Layout, make_cuts
 from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.scratch import Scratch, Stored
@@ -15,14 +16,14 @@ from pairsym_dask.store.scratch import Scratch, Stored
 
 def test_more_than_2_to_the_31_pairs_do_not_overflow():
     lengths = np.full(1000, 2**23, np.uint32)  # 8.4e9 pairs
-    starts = assemble.make_ranges(lengths, 2**30)
+    starts = grouped.make_ranges(lengths, 2**30)
     assert np.diff(starts).max() == 128
     layout = Layout(1000, 10, int(lengths.sum(dtype=np.int64)), "uint8")
     offsets = np.concatenate([[0], lengths]).cumsum(dtype=np.int64)
     batches = assemble.cut_batches(layout, "users", offsets, 2**25)
     assert [block for batch in batches for block in batch] == list(range(layout.cuts["users"].blocks))
     runs = [
-        assemble.Run(first, 500, Stored("k", 0, "uint64", 500 * 2**23), None, Stored("l", 0, "uint32", 500), 1, True)
+        grouped.Run(first, 500, Stored("k", 0, "uint64", 500 * 2**23), None, Stored("l", 0, "uint32", 500), 1, True)
         for first in (0, 500)
     ]
     found = list(assemble._stretches(layout, "users", range(9, 10), runs, offsets))
@@ -46,7 +47,7 @@ def test_scratch_is_read_beyond_4_gigabytes(tmp_path):
 def test_row_groups_longer_than_a_task_are_read_in_batches(tmp_path, small_tasks):
     frame = make_frame()
     pq.write_table(pa.Table.from_pandas(frame), tmp_path / "a.parquet")
-    (part,), _ = sources.file_parts(str(tmp_path / "a.parquet"), sources.Columns("user", "item", "n"), 64, {})
+    (part,), _ = files.file_parts(str(tmp_path / "a.parquet"), parts.Columns("user", "item", "n"), 64, {})
     sizes = [len(batch.users) for batch in part.batches(64, (checks.CSV_TEXT,) * 2)]
     assert max(sizes) <= 64
     assert sum(sizes) == (frame["n"] > 0).sum()

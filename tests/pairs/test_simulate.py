@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pairsym_dask as ps
 from pairsym_dask.kernels.random import alias_table, fold_draws
-from pairsym_dask.pairs import assemble
+from pairsym_dask.pairs import writing
 from pairsym_dask.pairs.simulate import PRESETS, Model, read_truth
 
 
@@ -58,7 +58,7 @@ def test_store_depends_on_the_seed_alone(tmp_path, monkeypatch, shape):
     sizes = dict(zip(("users", "items", "pairs"), shape, strict=True))
     digests = set()
     for k, (rows, look, threads) in enumerate([(10**6, 512, 1), (64, 7, 3), (200, 1, 2)]):
-        monkeypatch.setattr(assemble, "ROWS", rows)
+        monkeypatch.setattr(writing, "ROWS", rows)
         monkeypatch.setattr(sys.modules["pairsym_dask.pairs.simulate"], "LOOK", look)
         digests.add(ps.simulate(tmp_path / f"{k}.zarr", **sizes, threads=threads).digest)
     with dask.config.set(scheduler="synchronous"):
@@ -142,7 +142,7 @@ def test_bad_values_are_refused(tmp_path, options, message):
 @pytest.mark.parametrize("step", ["draw-pairs", "write-tile-by-item"])
 def test_interrupted_simulation_is_no_store_and_runs_again(tmp_path, monkeypatch, step):
     sizes = {"users": 60, "items": 30, "pairs": 300}
-    run = assemble.Steps.run
+    run = writing.Stages.run
 
     def interrupt(self, name, function, tasks):
         results = run(self, name, function, tasks)
@@ -151,7 +151,7 @@ def test_interrupted_simulation_is_no_store_and_runs_again(tmp_path, monkeypatch
         return results
 
     with monkeypatch.context() as patch:
-        patch.setattr(assemble.Steps, "run", interrupt)
+        patch.setattr(writing.Stages, "run", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ps.simulate(tmp_path / "s.zarr", **sizes)
     with pytest.raises(ps.StoreError, match="not complete"):

@@ -1,0 +1,186 @@
+"""Parts: some rows of a file, a frame or a store that one task reads, checked row by row.
+
+Every part gives batches of (users, items, counts): labels as arrow int64 or large_string arrays without nulls,
+counts as numpy numbers above zero, or None for one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import InputError
+from ..settings import SIDES, other
+from ..store.counts import Counts
+from .checks import (
+    INTEGER,
+    TEXT,
+    Place,
+    check_counts,
+    check_labels,
+    from_pandas,
+    integers_of,
+    numbers_from_pandas,
+)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns to read."""
+
+    user: Any
+    item: Any
+    count: Any
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            named = ", ".join(map(repr, self.names))
+            raise InputError(f"user, item and count must be different columns, not {named}")
+
+    @property
+    def names(self) -> list[Any]:
+        return [self.user, self.item] + ([] if self.count is None else [self.count])
+
+    def check(self, there: list[Any], name: str) -> None:
+        for column in self.names:
+            if there.count(column) != 1:
+                fault = "no column" if column not in there else "more than one column"
+                raise InputError(f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Checked pairs of some consecutive rows."""
+
+    kinds: tuple[str, str]
+    users: pa.Array
+    items: pa.Array
+    counts: np.ndarray | None
+    name: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of one file or frame."""
+
+    name: str
+    columns: Columns
+    rows: int  # about
+
+    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+        """First row's number and columns (user, item, count) of batches of at most about `rows` rows."""
+        raise NotImplementedError
+
+    def batches(self, rows: int, text: tuple[str, str]) -> Iterator[Batch]:
+        """Checked batches; `text` says per side what CSV text is taken for."""
+        for first, columns in self.read(rows):
+            at = Place(self.name, partial(self.row_number, first))
+            labels, kinds = [], []
+            for side in range(2):
+                values, kind = check_labels(columns[side], ("user", "item")[side], self.columns.names[side], at)
+                if self.is_csv:
+                    kind = text[side]
+                    if kind == INTEGER:
+                        values = integers_of(values, ("user", "item")[side], at)
+                labels.append(values)
+                kinds.append(kind)
+            counts = None
+            if len(columns) > 2:
+                counts = check_counts(columns[2], self.columns.count, at)
+                kept = counts > 0
+                if not kept.all():
+                    labels = [values.filter(pa.array(kept)) for values in labels]
+                    counts = counts[kept]
+            if len(labels[0]):
+                yield Batch((kinds[0], kinds[1]), labels[0], labels[1], counts, self.name)
+
+    @property
+    def is_csv(self) -> bool:
+        return False
+
+    def row_number(self, first: int, k: int) -> int:
+        return first + k
+
+
+@dataclass(frozen=True)
+class FramePart(Part):
+    """A slice of a pandas frame or an arrow table."""
+
+    frame: Any
+    first: int = 0
+
+    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+        for start in range(0, len(self.frame), rows):
+            if isinstance(self.frame, pd.DataFrame):
+                part = self.frame.iloc[start : start + rows]
+                columns = [from_pandas(part[column], column, self.name) for column in self.columns.names[:2]]
+                if self.columns.count is not None:
+                    columns.append(numbers_from_pandas(part[self.columns.count], self.name, self.first + start))
+            else:
+                part = self.frame.slice(start, rows)
+                columns = [part.column(column) for column in self.columns.names]
+            yield self.first + start, columns
+
+
+def frame_parts(frame: Any, name: str, columns: Columns, rows: int) -> tuple[list[Part], list[Any]]:
+    """Parts of a frame in memory."""
+    there = list(frame.columns) if isinstance(frame, pd.DataFrame) else list(frame.schema.names)
+    columns.check(there, name)
+    parts: list[Part] = []
+    for first in range(0, len(frame), rows):
+        if isinstance(frame, pd.DataFrame):
+            piece = frame.iloc[first : first + rows][columns.names]
+        else:
+            piece = frame.select(columns.names).slice(first, rows)
+        parts.append(FramePart(name, columns, len(piece), piece, first))
+    return parts, there
+
+
+@dataclass(frozen=True)
+class StorePart(Part):
+    """A block of an existing counts store: whole rows of its long side."""
+
+    counts: Counts
+    side: str
+    block: int
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        return store_kinds(self.counts)
+
+    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+        counts, short = self.counts, other(self.side)
+        first, stop = counts.cuts[self.side].row_range(self.block)
+        tile = counts.read_tile(self.side, self.block, 0)
+        labels = {
+            self.side: arrow_labels(counts.some_labels(self.side, first, stop)),
+            short: arrow_labels(counts.some_labels(short, 0, counts.cuts[short].rows)),
+        }
+        codes = {self.side: np.repeat(np.arange(stop - first), np.diff(tile.indptr)), short: tile.indices}
+        for start in range(0, tile.indices.size, rows):
+            part = slice(start, start + rows)
+            columns = [labels[side].take(pa.array(codes[side][part])) for side in SIDES]
+            yield start, [*columns, pa.array(tile.counts[part])]
+
+
+def store_parts(counts: Counts, columns: Columns) -> list[Part]:
+    """Parts of an existing counts store."""
+    side = "users" if counts.shape[0] >= counts.shape[1] else "items"
+    blocks = range(counts.cuts[side].blocks)
+    return [StorePart(counts.path, columns, counts.tile_pairs(side, b, 0), counts, side, b) for b in blocks]
+
+
+def store_kinds(counts: Counts) -> tuple[str, str]:
+    """What the labels of a store are, users first."""
+    users, items = (INTEGER if counts.record["labels"][side] == "int64" else TEXT for side in SIDES)
+    return users, items
+
+
+def arrow_labels(labels: np.ndarray) -> pa.Array:
+    return pa.array(labels, pa.large_string() if labels.dtype == object else pa.int64())

@@ -1,0 +1,35 @@
+"""What a process holds for all tasks that run in it: turns within a memory budget, and things read once.
+
+Tasks of one process meet only here: a task knows what it was given, not who runs beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_turns: dict[int, threading.BoundedSemaphore] = {}
+_reading: dict[str, threading.Lock] = {}
+_kept: dict[str, tuple[Hashable, Any]] = {}
+
+
+def turn(tasks: int) -> threading.BoundedSemaphore:
+    """`with turn(tasks):` waits while `tasks` such blocks are under way in this process."""
+    with _lock:
+        return _turns.setdefault(tasks, threading.BoundedSemaphore(tasks))
+
+
+def read_once(kind: str, key: Hashable, read: Callable[[], T]) -> T:
+    """What `read` gives, read by the first task that wants it; of each kind the last one is kept."""
+    with _lock:
+        reading = _reading.setdefault(kind, threading.Lock())
+    with reading:  # others wait for it rather than read it too
+        if kind not in _kept or _kept[kind][0] != key:
+            _kept.pop(kind, None)  # before the next one is read: never two at a time
+            _kept[kind] = (key, read())
+        value: T = _kept[kind][1]
+        return value
