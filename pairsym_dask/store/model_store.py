@@ -4,6 +4,7 @@
     model.zarr/generation-00003-<attempt>/users/..  arrays of sweep 3, each chunk written by one task
     model.zarr/commits/00003.json                   put if absent; digests of every file, scalars, parent's digest
     model.zarr/generation-00003-<attempt>/receipt   left after the commit, so that a lost record is seen as damage
+    model.zarr/attempts/                            which attempts may be committed, which were given up (attempts.py)
     model.zarr/lock/                                who is fitting (lock.py)
     model.zarr/damaged-<time>/                      what discard.py has set aside
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from ..errors import DamagedStoreError, StoreError
 from ..settings import SIDES, Settings
+from . import attempts
 from .arrays import ArraySpec, Manifest, Sealed, group_metadata, write_metadata
 from .lock import Holder, Lock, holder, now
 from .records import (
@@ -197,6 +199,19 @@ class ModelStore:
             pass
         return commits
 
+    def take_up(self) -> list[Commit]:
+        """All commits, after one that a stopped driver had declared has been put for it."""
+        commits = self.commits()
+        for data in attempts.declared(self.storage, len(commits)):
+            key = commit_key(len(commits))
+            try:
+                self.chained(commits, key, data, self._mark() or b"").sealed.check_sizes()
+            except StoreError:
+                continue  # its files are gone, or it followed from a commit that was set aside
+            self.storage.put_if_absent(key, data)
+            return self.commits()
+        return commits
+
     def chained(self, before: list[Commit], key: str, data: bytes, mark: bytes) -> Commit:
         """A commit record that follows from those before it."""
         where = f"{self.url}/{key}"
@@ -270,11 +285,33 @@ class ModelStore:
         self.storage.sync(record["generation"])
         mark = digest(read_record(self.storage, "zarr.json", SMALL_BYTES))
         data = seal({**record, "mark": mark, "format": FORMAT, "version": VERSION})
+        if not attempts.declare(self.storage, record["generation"], data):
+            raise StoreError(
+                f"another fit has taken over {self.url} and given up this one's sweep {record['sweep']}; this one stops"
+            )
+        # From here on nobody removes the files; what happened to them before is seen now.
+        Sealed(self.storage, record["generation"], files).check_sizes()
+        self._check_parent(record)
         if not self.storage.put_if_absent(commit_key(record["sweep"]), data):
             raise StoreError(f"another fit has committed sweep {record['sweep']} of {self.url}; this one stops")
         commit = Commit(self.storage, commit_record(unseal(data, self.url), self.url))
         self._leave_receipt(commit)
+        attempts.forget(self.storage, commit.folder)
         return commit
+
+    def _check_parent(self, record: dict[str, Any]) -> None:
+        """See that the commit before is still the one that the sweep started from."""
+        if record["sweep"] and self._committed(record["sweep"] - 1).get("digest") != record["parent"]:
+            raise StoreError(
+                f"another fit has set aside sweep {record['sweep'] - 1} of {self.url} as damaged; this one stops"
+            )
+
+    def _committed(self, sweep: int) -> dict[str, Any]:
+        """The commit record of a sweep as it is now, empty when there is none."""
+        try:
+            return unseal(read_record(self.storage, commit_key(sweep)), f"{self.url}/{commit_key(sweep)}")
+        except FileNotFoundError:
+            return {}
 
     def wanted(self, commits: list[Commit]) -> list[Commit]:
         """Commits whose generations are promised to be there: the last ones, and those that the user keeps."""
@@ -293,16 +330,29 @@ class ModelStore:
         for name in self.storage.folders():
             if name.startswith(_REMOVED):
                 self.storage.remove(name)
-            elif GENERATION.fullmatch(name) and name not in kept:
+            elif (match := GENERATION.fullmatch(name)) and name not in kept:
                 if name not in committed and grace > 0:
                     clock = now(self.storage) if clock is None else clock
                     # Tasks of a driver that was killed beside a living cluster may still be writing.
                     if self.storage.last_write(name) > clock - grace:
                         continue
-                self.remove_generation(name)
+                if name in committed or self._is_lost(name, int(match[1])):
+                    self.remove_generation(name)
+        for name, sweep in attempts.decided(self.storage):
+            if self.storage.exists(commit_key(sweep)):
+                attempts.forget(self.storage, name)
         if clock is not None:
             for folder in ("", "commits", "lock"):
                 self.storage.remove_partials(folder, clock - grace)
+
+    def _is_lost(self, name: str, sweep: int) -> bool:
+        """Whether an attempt can never be committed: its sweep has another commit, or it is given up now."""
+        record = self._committed(sweep)
+        if not record:
+            if not attempts.give_up(self.storage, name):
+                return False
+            record = self._committed(sweep)  # it may have been committed, and the decision forgotten, in between
+        return record.get("generation") != name
 
     def remove_generation(self, folder: str) -> None:
         """Delete a generation so that it is never seen half deleted."""

@@ -183,7 +183,7 @@ class _Fit:
     def go_on(self, sweeps: int, tol: float | None, callback: Callback | None) -> Commit:
         """Sweep until enough are committed; the store is held by this fit."""
         store, display = self.store, self.display
-        commits = store.commits()
+        commits = store.take_up()
         if commits:
             _check_same(commits[0], self.counts, self.settings, self.plan, store)
             if self.warm is not None:
