@@ -1,0 +1,21 @@
+"""The `pairsym` command: the same words as the Python face, errors in one sentence and exit code 2.
+
+Commands import what they need when they run, so that `pairsym --help` is quick.
+"""
+
+from __future__ import annotations
+
+from .asking import recommend, similar
+from .data import ingest, simulate, split
+from .demonstration import demo
+from .fitting import fit, tune, update
+from .group import main, pairsym
+from .judging import compare, evaluate, info, report, verify
+
+__all__ = ["main", "pairsym"]
+
+# In the order in which people need them.
+for _command in (
+    ingest, fit, update, recommend, similar, split, evaluate, compare, tune, report, info, verify, simulate, demo,
+):  # fmt: skip
+    pairsym.add_command(_command)

@@ -1,0 +1,5 @@
+"""`python -m pairsym_dask.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,15 @@
+"""`pairsym demo`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--keep", metavar="FOLDER", help="Keep the demo's stores in this folder.")
+@click.option("--sweeps", type=int, default=15, show_default=True)
+def demo(keep: str | None, sweeps: int) -> None:
+    """Fit Debian's package dependencies and see what is recommended (under two minutes)."""
+    from ..demo import run
+
+    run(keep, sweeps)

@@ -1,0 +1,94 @@
+"""Commands that fit: fit, update, tune."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from ..settings import GivenSettings
+from .group import Place, column_options, where_options
+
+
+def setting_options(function: Any) -> Any:
+    """An option for every setting of a model."""
+    kinds = {"int": int, "float": float, "str": str}
+    for setting in reversed(fields(GivenSettings)):
+        word, choices = setting.name.replace("_", "-"), setting.metadata["choices"]
+        flag = setting.type == "bool"
+        option = click.option(
+            f"--{word}/--no-{word}" if flag else f"--{word}",
+            type=None if flag else click.Choice(choices) if choices else kinds[str(setting.type)],
+            default=setting.default,
+            show_default=True,
+            help=setting.metadata["meaning"],
+        )
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("counts")
+@click.argument("model")
+@click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
+@click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
+@click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
+@click.option("--discard-damaged", is_flag=True, help="Set damaged sweeps aside and go on from the last sound one.")
+@setting_options
+@where_options
+def fit(
+    counts: str,
+    model: str,
+    sweeps: int,
+    tol: float | None,
+    keep: int | None,
+    discard_damaged: bool,
+    scheduler: str | None,
+    memory: str | None,
+    threads: int | None,
+    **settings: Any,
+) -> None:
+    """Fit the model to a counts store; run it again to go on after an interruption."""
+    from ..model import PairedSymbols
+
+    with Place(scheduler) as client:
+        fitted = PairedSymbols(**settings).fit(
+            counts, model, sweeps=sweeps, tol=tol, keep=keep, discard_damaged=discard_damaged, memory=memory,
+            client=client, threads=threads, progress=True,
+        )  # fmt: skip
+    click.echo(f"{model}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+
+
+@click.command()
+@click.argument("model")
+@click.argument("paths", nargs=-1, required=True)
+@click.option("--counts", required=True, metavar="STORE", help="New counts store: the model's pairs and the new ones.")
+@click.option("--model", "target", required=True, metavar="STORE", help="New model store.")
+@column_options
+@click.option("--sweeps", type=int, default=3, show_default=True, help="Sweeps in total.")
+@click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
+@click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
+@where_options
+def update(model: str, paths: tuple[str, ...], counts: str, target: str, scheduler: str | None, **options: Any) -> None:
+    """Fit to more files of pairs from where MODEL stands; run it again to go on after an interruption."""
+    from ..model import load
+
+    with Place(scheduler) as client:
+        fitted = load(model).update(list(paths), counts, target, client=client, progress=True, **options)
+    click.echo(f"{fitted.counts}")
+    click.echo(f"{target}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+
+
+@click.command()
+@click.argument("counts")
+@click.option("--metric", default="ndcg@10", show_default=True, help="ndcg@10, rank or log_likelihood.")
+@click.option("--candidates", type=int, default=12, show_default=True, help="Settings to try.")
+@click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+@where_options
+def tune(counts: str, scheduler: str | None, **options: Any) -> None:
+    """Look for settings by held-out pairs of a training store."""
+    from ..evaluation.tune import tune as run
+
+    with Place(scheduler) as client:
+        click.echo(run(counts, client=client, progress=True, **options))

@@ -1,0 +1,145 @@
+"""The command itself: its group, how errors end it, and what several of its commands share."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..settings import POPULARITY
+
+
+class _Group(click.Group):
+    """Commands in the order in which people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="pairsym")
+def pairsym() -> None:
+    """Bayesian modelling of paired symbols from counts, out of core, on dask."""
+
+
+def main() -> None:
+    """Entry point: a clear sentence for errors that a person can do something about."""
+    try:
+        pairsym.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        _stop("interrupted; what was committed is kept", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _stop("interrupted; what was committed is kept", 130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        from ..errors import PairsymError
+
+        if isinstance(error, (PairsymError, OSError)):
+            _stop(" ".join(str(error).split()), 2)
+        raise
+
+
+def _stop(message: str, code: int) -> None:
+    click.echo(f"pairsym: {message}", err=True)
+    sys.exit(code)
+
+
+def where_options(function: Any) -> Any:
+    """Options that say where tasks run and with how much memory."""
+    return _with(
+        function,
+        click.option("--scheduler", metavar="ADDRESS", help="A dask scheduler, such as tcp://host:8786."),
+        click.option("--memory", metavar="SIZE", help="Memory budget of a process, such as 2GiB."),
+        click.option("--threads", type=click.IntRange(1), help="Tasks under way at a time [default: all cores]."),
+    )
+
+
+def column_options(function: Any) -> Any:
+    """Options that name columns of pairs."""
+    return _with(
+        function,
+        click.option("--user", default="user", show_default=True, help="Column of the first symbol."),
+        click.option("--item", default="item", show_default=True, help="Column of the second symbol."),
+        click.option("--count", help="Column of counts [default: every row is one pair]."),
+    )
+
+
+def popularity_option(function: Any) -> Any:
+    """The option of rankings."""
+    words = "0 taste alone, 1 the paper's."
+    return click.option("--popularity", type=float, default=POPULARITY, show_default=True, help=words)(function)
+
+
+def _with(function: Any, *options: Any) -> Any:
+    """A command with more options, in this order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+class Place:
+    """A client for --scheduler, closed at the end; None without."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+    def __enter__(self) -> Any:
+        from ..run.execute import connect
+
+        self.client = connect(self.address) if self.address else None
+        return self.client
+
+    def __exit__(self, *_: object) -> None:
+        if self.client is not None:
+            self.client.close(timeout=2)
+
+
+def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:
+    """Words of a command line as the store's labels: whole numbers where the store's labels are."""
+    from ..errors import InputError
+
+    if counts.record["labels"][side] != "int64":
+        return list(texts)
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        wrong = next(text for text in texts if not text.lstrip("+-").isdigit())
+        raise InputError(f"unknown {side[:-1]} label: {wrong}; the store's {side} are whole numbers") from None
+
+
+def show(table: Any, output: str | None) -> None:
+    if output is None:
+        click.echo(table.to_string(index=False, float_format=lambda x: f"{x:.4g}"))
+    elif check_output(output).endswith(".parquet"):
+        table.to_parquet(output, index=False)
+    else:
+        table.to_csv(output, index=False)
+
+
+def check_output(path: str) -> str:
+    if not path.endswith((".parquet", ".csv")):
+        raise click.UsageError(f"a table is written as .parquet or .csv, not {path!r}")
+    return path
+
+
+def read_pairs(model: Any, path: str, user: str = "user", item: str = "item") -> Any:
+    """A table of held-out pairs, its labels as the model's."""
+    import pandas as pd
+
+    from ..errors import InputError
+
+    if not path.endswith((".parquet", ".csv")):
+        raise click.UsageError(f"held-out pairs come as .parquet or .csv, not {path!r}")
+    table = pd.read_parquet(path) if path.endswith(".parquet") else pd.read_csv(path, dtype=str)
+    for side, name in (("users", user), ("items", item)):
+        if name not in table:
+            raise InputError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}")
+        if path.endswith(".csv"):
+            table[name] = typed_labels(model.counts, side, table[name])
+    return table

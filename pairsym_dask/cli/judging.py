@@ -1,0 +1,114 @@
+"""Commands that judge models and stores: evaluate, compare, report, info, verify."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from .group import Place, popularity_option, read_pairs, where_options
+
+
+def _judging(function: Any) -> Any:
+    """Options of an evaluation."""
+    for option in reversed(
+        (
+            click.option(
+                "-n",
+                "n",
+                type=int,
+                multiple=True,
+                default=[10],
+                show_default=True,
+                help="Length of the lists; give it again for more lengths.",
+            ),
+            click.option("--user", default="user", show_default=True, help="Column of the first symbol."),
+            click.option("--item", default="item", show_default=True, help="Column of the second symbol."),
+            click.option(
+                "--unknown",
+                type=click.Choice(["error", "skip"]),
+                default="error",
+                show_default=True,
+                help="What to do with pairs whose symbols the training store does not know.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("model")
+@click.argument("held_out")
+@popularity_option
+@_judging
+@where_options
+def evaluate(model: str, held_out: str, n: tuple[int, ...], scheduler: str | None, **options: Any) -> None:
+    """Rank held-out pairs: the paper's R by activity of the user, recall, NDCG, MAP, MRR, log-likelihood."""
+    from ..evaluation.evaluate import evaluate as run
+    from ..model import load
+
+    opened = load(model)
+    with Place(scheduler) as client:
+        pairs = read_pairs(opened, held_out, options["user"], options["item"])
+        click.echo(run(opened, pairs, n=n, client=client, **options))
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True)
+@click.argument("held_out")
+@popularity_option
+@_judging
+@where_options
+def compare(models: tuple[str, ...], held_out: str, n: tuple[int, ...], scheduler: str | None, **options: Any) -> None:
+    """Evaluate models, and popularity, on the same held-out pairs, with intervals of the differences."""
+    from ..baselines import Popularity
+    from ..evaluation.evaluate import compare as run
+    from ..model import load
+
+    opened = {path: load(path) for path in models}
+    first = next(iter(opened.values()))
+    with Place(scheduler) as client:
+        pairs = read_pairs(first, held_out, options["user"], options["item"])
+        click.echo(run({**opened, "popularity": Popularity().fit(first.counts)}, pairs, n=n, client=client, **options))
+
+
+@click.command()
+@click.argument("model")
+@click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
+@click.option("--held-out", metavar="FILE", help="Held-out pairs (.parquet or .csv): adds an evaluation to the page.")
+@click.option("--counts", metavar="STORE", help="Where the counts store is, if it has moved.")
+def report(model: str, output: str, held_out: str | None, counts: str | None) -> None:
+    """Write one HTML page about a fitted model, or one being fitted: data, bound, tastes, uncertainty."""
+    from ..baselines import Popularity
+    from ..evaluation.evaluate import compare as run
+    from ..model import load
+
+    opened, evaluation = load(model, counts), None
+    if held_out is not None:
+        models = {"this model": opened, "popularity": Popularity().fit(opened.counts)}
+        evaluation = run(models, read_pairs(opened, held_out))
+    opened.report(output, evaluation)
+    click.echo(f"{output}: sweep {opened.history['sweep'].iloc[-1]} of {model}")
+
+
+@click.command()
+@click.argument("store")
+def info(store: str) -> None:
+    """Say what a counts store or a model store holds."""
+    from ..report.info import describe
+
+    click.echo("\n".join(describe(store)))
+
+
+@click.command()
+@click.argument("store")
+def verify(store: str) -> None:
+    """Read everything in a store against its digests; exit code 3 when something is not sound."""
+    from ..store.verify import verify as run
+
+    report = run(store)
+    click.echo(report)
+    if not report.sound:
+        sys.exit(3)
