@@ -29,7 +29,8 @@ from .settings import POPULARITY, SIDES, GivenSettings, Settings, describe_setti
 from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
 from .store.storage import is_local
-from .sweep.fit import absolute_path, fit
+from .sweep.fit import fit
+from .sweep.record import absolute_path
 
 
 class PairedSymbols(GivenSettings):

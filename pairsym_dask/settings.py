@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields
 from typing import Any
 
-from .options import one_of, positive_number, seed, truth, whole_number
+from .errors import InputError
+from .options import fraction, one_of, positive_number, seed, truth, whole_number
 
 SIDES = ("users", "items")
+# What stores that do not know of a setting were fitted with.
+_BEFORE = {
+    "prior_growth": 0.0,
+    "background_users": 1.0,
+    "background_items": 1.0,
+    "temperature": 1.0,
+    "discount": 0.0,
+}
 POPULARITY = 0.35  # exponent of the ranking; docs/study.md has the evidence for this and for the defaults below
 
 
@@ -40,7 +49,26 @@ class GivenSettings:
     alpha: float = _setting(1.0, "Dirichlet prior of both popularities.")
     biases: bool = _setting(True, "Whether symbols have a bias beside their traits.")
     selection: str = _setting(
-        "constant", "Messages of who is censored: full ones, or the paper's practical variant.", "bayes", "constant"
+        "constant",
+        "Who is censored: by full messages, by constant ones (the paper's practical variant), or by counts alone.",
+        "bayes",
+        "constant",
+        "counts",
+    )
+    prior_growth: float = _setting(
+        0.0, "nu, 0 to 1: prior precisions tau (n_i / mean n)^nu grow with a symbol's pairs n_i = c_i + D' s_i."
+    )
+    background_users: float = _setting(
+        1.0, "beta of the users, 0 to 1: they are censored in proportion to (alpha + c_i)^beta."
+    )
+    background_items: float = _setting(
+        1.0, "beta of the items, 0 to 1: they are censored in proportion to (alpha + c_j)^beta."
+    )
+    temperature: float = _setting(
+        1.0, "T, 0 to 1: posterior variances count T times in the updates; 1 is the posterior, below it a cold one."
+    )
+    discount: float = _setting(
+        0.0, "w, 0 to 1: pairs count c_ij (c_i c_j)^-w, scaled to the same sum, so that active symbols weigh less."
     )
     dtype: str = _setting("float32", "Numbers of the posterior.", "float32", "float64")
     random_state: int = _setting(0, "Seed of the start.")
@@ -61,10 +89,19 @@ class Settings(GivenSettings):
         }
         for name in ("censored_ratio", "tau_u", "tau_v", "tau_b", "alpha"):
             checked[name] = positive_number(name, getattr(self, name))
+        for name in _BEFORE:
+            checked[name] = fraction(name, getattr(self, name), ends=True)
         self.__dict__.update(checked)
         for setting in fields(self):
             if setting.metadata["choices"]:
                 one_of(setting.name, getattr(self, setting.name), setting.metadata["choices"])
+        if self.selection != "counts":
+            for name in ("background_users", "background_items", "prior_growth"):
+                if getattr(self, name) != _BEFORE[name]:
+                    raise InputError(
+                        f"{name}={getattr(self, name)!r} needs selection='counts'; "
+                        f"with selection={self.selection!r} it must be {_BEFORE[name]!r}"
+                    )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__:
@@ -73,6 +110,15 @@ class Settings(GivenSettings):
 
     def tau(self, side: str) -> float:
         return self.tau_u if side == "users" else self.tau_v
+
+    def background_exponent(self, side: str) -> float:
+        """beta of a side: s_i ~ (alpha + c_i)^beta where selection is by counts."""
+        return self.background_users if side == "users" else self.background_items
+
+    @staticmethod
+    def from_record(record: dict[str, Any]) -> Settings:
+        """Settings as a store holds them; one written before a setting came up has it switched off."""
+        return Settings(**{**_BEFORE, **record})
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -24,17 +24,20 @@ from ..errors import InputError, NumericError
 from ..kernels import rows as kernels
 from ..kernels.keys import LOW, SHIFT, add_repeats, row_lengths, sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
+from ..kernels.rows import OtherSide, Pairs, Terms, Values
 from ..pairs.checks import TEXT
 from ..pairs.parts import Columns, frame_parts, store_kinds
 from ..run.execute import Executor, Steps
 from ..run.process import read_once
+from ..settings import Settings
 from ..store.counts import Counts
 from ..store.cuts import Tile
 from ..store.model_store import Commit
 from ..sweep.background import Background, lambda_of
-from ..sweep.elbo import dirichlet_total, expected_log, messages, share
-from ..sweep.fit import decode_background
-from ..sweep.tasks import VALUES, Values
+from ..sweep.discount import Discount
+from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log, messages
+from ..sweep.job import VALUES, empty_values, prior_growth
+from ..sweep.record import decode_background
 from .predict import Audience, Symbols
 
 BLOCK_USERS, BLOCK_PAIRS = 1024, 2**16  # of a task, about
@@ -97,7 +100,7 @@ def fold_in(
     labels, pairs = read_pairs(frame, counts, columns)
     blocks = list(_blocks(pairs.indptr))
     steps = Steps(uuid.uuid4().hex[:12])
-    model = steps.share("model", FittedItems(commit, counts))
+    model = steps.hold("model", FittedItems(commit, counts))
     keys = [steps.add("fold-in-users", k, fold_block, model, _cut(pairs, *block)) for k, block in enumerate(blocks)]
     results = Executor(client, threads).run(steps.graph, keys)
     values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
@@ -223,13 +226,13 @@ class FittedItems:
 def fold_block(place: FittedItems, pairs: Tile) -> tuple[Values, np.ndarray, np.ndarray]:
     """Task: posterior and s of some users, and the rows that have not settled."""
     fixed = _fixed_of(place)
-    settings = fixed.commit.settings
+    pairs = fixed.discounted(pairs)
     marginal = sum_rows(pairs.indptr, pairs.counts)
-    weights = share(marginal, fixed.users, fixed.total, settings.alpha)
+    weights = fixed.counted_weights(marginal)
     values = fixed.start(marginal.size)
-    fixed.settle(pairs, values, weights)
+    fixed.settle(pairs, values, weights, marginal)
     weights = fixed.weigh(pairs, values, weights, marginal)
-    return values, weights, fixed.settle(pairs, values, weights)
+    return values, weights, fixed.settle(pairs, values, weights, marginal)
 
 
 @dataclass(frozen=True)
@@ -242,57 +245,74 @@ class Fixed:
     table: np.ndarray  # of all items
     items: Background
 
+    discount: Discount | None
+    item_counts: np.ndarray | None  # c_j, where pairs are discounted
+
     @staticmethod
     def read(place: FittedItems) -> Fixed:
         commit, counts = place.commit, place.counts
-        values = [commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in VALUES]
-        background = commit.sealed.read_array(commit.arrays["items/background"])
-        width = padded_width(commit.settings.factors)
-        table = empty_table(background.size, width, commit.settings.dtype)
-        kernels.fill_table(*values, background, width, table)
-        return Fixed(commit, counts.total, counts.shape[0], table, decode_background(commit, "items"))
+        settings = commit.settings
+        values = Values(*(commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in VALUES))
+        weights = commit.sealed.read_array(commit.arrays["items/background"])
+        table = _table_of(values, weights, settings)
+        discount = item_counts = None
+        if settings.discount:
+            discount = Discount(settings.discount, commit.scalar("discount_scale"), np.empty(0))
+            item_counts = counts.marginal("items")
+        items = decode_background(commit, "items")
+        return Fixed(commit, counts.total, counts.shape[0], table, items, discount, item_counts)
 
     @property
     def censored(self) -> float:
         """D' = r D."""
         return self.commit.settings.censored_ratio * self.total
 
+    def discounted(self, pairs: Tile) -> Tile:
+        """New users' pairs as the fit would count them."""
+        if self.discount is None or self.item_counts is None:
+            return pairs
+        marginal = sum_rows(pairs.indptr, pairs.counts)
+        return self.discount.weighed(pairs, marginal, self.item_counts, 0, self.commit.settings.dtype)
+
+    def counted_weights(self, marginal: np.ndarray) -> np.ndarray:
+        """s_i as the counts alone would have it."""
+        settings = self.commit.settings
+        if settings.selection == "counts":
+            logits = settings.background_users * np.log(settings.alpha + marginal)
+            return np.asarray(np.exp(logits - self.commit.scalar("log_z_next")))
+        return counted_share(marginal, self.users, self.total, settings.alpha)
+
     def start(self, rows: int) -> Values:
         """The store's average user, over and over."""
-        values = self._empty(rows)
-        for array, value in zip(values, decode_background(self.commit, "users").average, strict=True):
+        values = empty_values(rows, self.commit.settings)
+        average = decode_background(self.commit, "users").average(self.commit.settings.temperature)
+        for array, value in zip(values, average, strict=True):
             array[:] = value
         return values
 
-    def _empty(self, rows: int) -> Values:
-        shape, dtype = (rows, self.commit.settings.factors), self.commit.settings.dtype
-        return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(rows, dtype), np.empty(rows, dtype)
-
-    def _table(self, values: Any, weights: np.ndarray) -> np.ndarray:
-        width = padded_width(self.commit.settings.factors)
-        own = empty_table(weights.size, width, self.commit.settings.dtype)
-        kernels.fill_table(*values, weights, width, own)
-        return own
-
-    def settle(self, pairs: Tile, values: Values, weights: np.ndarray) -> np.ndarray:
+    def settle(self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray) -> np.ndarray:
         """Update xi_ij, b_i and u_i, in place, until they stay, s_i held; rows that do not within the limit."""
         settings, xi_star = self.commit.settings, self.commit.scalar("xi_star")
-        offsets = row_offsets(padded_width(settings.factors))
-        base = self.items.packed.astype(settings.dtype)
-        rows = np.arange(weights.size)
+        growth = prior_growth(settings, marginal, self.censored * weights, (self.total + self.censored) / self.users)
+        terms = Terms(
+            settings.factors, row_offsets(padded_width(settings.factors)), self.censored * weights,
+            2 * lambda_of(xi_star), self.items.packed.astype(settings.dtype),
+            (settings.tau("users") * growth).astype(settings.dtype), settings.tau_b, settings.biases,
+        )  # fmt: skip
+        rows, items = np.arange(weights.size), OtherSide(WHOLE, self.table)
         for _ in range(LIMIT):
-            old = [array[rows] for array in values]
-            new = self._empty(rows.size)
+            old = Values(*(array[rows] for array in values))
+            new = empty_values(rows.size, settings)
             kernels.update_rows(
-                pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts, WHOLE,
-                self._table(old, weights[rows]), self.table, offsets, settings.factors, self.censored * weights[rows],
-                2 * lambda_of(xi_star), base, settings.tau("users"), settings.tau_b, settings.biases, *new,
+                Pairs(pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts), items,
+                _table_of(old, weights[rows], settings),
+                terms._replace(censored=terms.censored[rows], tau=terms.tau[rows]), new,
             )  # fmt: skip
             for array, part in zip(values, new, strict=True):
                 array[rows] = part
-            moved = (np.abs(new[0] - old[0]) * np.sqrt(new[1])).max(1)
+            moved = (np.abs(new.mean - old.mean) * np.sqrt(new.precision)).max(1)
             if settings.biases:
-                moved = np.maximum(moved, np.abs(new[2] - old[2]) * np.sqrt(new[3]))
+                moved = np.maximum(moved, np.abs(new.bias - old.bias) * np.sqrt(new.bias_precision))
             rows = rows[moved > SETTLED[settings.dtype]]
             if not rows.size:
                 break
@@ -301,16 +321,24 @@ class Fixed:
     def weigh(self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray) -> np.ndarray:
         """s_i = exp(E[log pi_i] + sum_j t_j Omega_ij - log Z), with the normaliser that the commit keeps."""
         settings = self.commit.settings
+        if settings.selection == "counts":
+            return weights
         whole = dirichlet_total(self.users, self.total, self.censored, settings.alpha)
-        logits = expected_log(settings.alpha + marginal + self.censored * weights, whole)
+        logits = expected_log(dirichlet_parameters(marginal, weights, self.censored, settings.alpha), whole)
         if settings.selection == "bayes":
-            own, stats = self._table(values, weights), np.zeros((weights.size, 4))
-            kernels.select_rows(
-                pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts, WHOLE, own, self.table,
-                padded_width(settings.factors), settings.factors, stats,
-            )  # fmt: skip
+            own, stats = _table_of(values, weights, settings), np.zeros((weights.size, 4))
+            mine = Pairs(pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts)
+            width = padded_width(settings.factors)
+            kernels.select_rows(mine, OtherSide(WHOLE, self.table), own, width, settings.factors, stats)
             logits = logits + messages(stats, own, self.items, self.commit.scalar("xi_star"))
         return np.asarray(np.exp(logits - self.commit.scalar("log_z_next")))
+
+
+def _table_of(values: Values, weights: np.ndarray, settings: Settings) -> np.ndarray:
+    width = padded_width(settings.factors)
+    table = empty_table(weights.size, width, settings.dtype)
+    kernels.fill_table(values, weights, settings.temperature, width, table)
+    return table
 
 
 def _fixed_of(place: FittedItems) -> Fixed:

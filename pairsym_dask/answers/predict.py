@@ -20,7 +20,7 @@ from ..run.process import read_once
 from ..settings import SIDES
 from ..store.counts import Counts
 from ..store.model_store import Commit, read_rows
-from ..sweep.tasks import VALUES
+from ..sweep.job import VALUES
 from .query import Query, deviations, sides
 
 _NONE = np.empty(0, np.uint32)

@@ -22,7 +22,8 @@ from ..settings import SIDES, Settings
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import Commit, ModelStore
 from ..store.storage import is_local, open_storage
-from ..sweep.fit import Warm, check_options, check_warm, fit
+from ..sweep.fit import Warm, fit
+from ..sweep.resume import check_options, check_warm
 
 
 def update(

@@ -19,8 +19,8 @@ import numpy as np
 from .accelerate import compiled, inlined
 from .layout import padded_width, triangle_size
 from .logistic import exp_minus
+from .outer import add_triangle, stride_of
 from .polya_gamma import polya_gamma, polya_gamma_one
-from .rows import _add_triangle
 from .simd import (
     LANES,
     WIDEST,
@@ -62,13 +62,8 @@ def draw_statistics_size(factors: int) -> int:
 
 
 @inlined
-def _stride(width: int) -> int:
-    return (width + WIDEST - 1) // WIDEST * WIDEST
-
-
-@inlined
 def _work_size(width: int) -> int:
-    return 4 * CHUNK + (1 + 2 * CHUNK) * _stride(width) + WIDEST
+    return 4 * CHUNK + (1 + 2 * CHUNK) * stride_of(width) + WIDEST
 
 
 @compiled
@@ -160,7 +155,7 @@ def _add_chunk(
     table: Any, width: int, factors: int, places: Any, n: int, work: Any, triangle: int, out: Any, o: int, fresh: bool
 ) -> None:
     """Add a chunk's sums omega z z^T and kappa z to the statistics at `out[o:]`; `places` are rows of the table."""
-    stride = _stride(width)
+    stride = stride_of(width)
     z = LEFT + stride
     wz = z + CHUNK * stride
     for k in range(0, width, LANES):
@@ -172,7 +167,7 @@ def _add_chunk(
             h = fma(splat(get(work, KAPPA + q)), x, h)
         at = o + triangle + k
         store(out, at, h if fresh else add(load(out, at), h))
-    _add_triangle(work, z, wz, n, stride, factors + 2, width, out, o, fresh)
+    add_triangle(work, z, wz, n, stride, factors + 2, width, out, o, fresh)
 
 
 @compiled

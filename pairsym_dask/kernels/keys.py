@@ -183,3 +183,21 @@ def turn(keys: np.ndarray, counts: np.ndarray, first: int, rows: int) -> tuple[n
     indices, turned = np.empty(keys.size, np.uint32), np.empty_like(counts)
     _turn(keys, counts, first, indptr, indices, turned)
     return indptr, indices, turned
+
+
+@compiled
+def discount_counts(
+    indptr: Any, indices: Any, counts: Any, row: Any, column: Any, first: int, scale: float, out: Any
+) -> None:
+    """Counts times scale times a factor of their row and one of their column; columns are counted from `first`."""
+    for r in range(indptr.size - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            out[k] = counts[k] * (scale * (row[r] * column[indices[k] - first]))
+
+
+@compiled
+def add_columns(indptr: Any, indices: Any, counts: Any, row: Any, out: Any) -> None:
+    """Add every pair's count times its row's factor to its column's place in `out`."""
+    for r in range(indptr.size - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            out[indices[k]] += counts[k] * row[r]

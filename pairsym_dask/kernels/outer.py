@@ -1,6 +1,6 @@
-"""Sums of outer products with a tile of the result in registers: what a row of pairs costs most.
+"""Sums of outer products with a patch of the result in registers: what a row of pairs costs most.
 
-A tile is eight rows by some vectors; how many and how wide is fixed when compiling, so its sums never leave the
+A patch is eight rows by some vectors; how many and how wide is fixed when compiling, so its sums never leave the
 registers until all products are in. With NUMBA_DISABLE_JIT=1 the same names are numpy functions.
 """
 
@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numba import config
 
-from .simd import LANES, wide_lanes
+from .accelerate import inlined
+from .simd import LANES, WIDEST, wide_lanes
 
 ROWS = 8
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
-    def _tile(vectors: int, wide: bool) -> Any:
+    def _patch(vectors: int, wide: bool) -> Any:
         def add_outer(
             work: Any, z: int, wz: int, n: int, width: int, out: Any, o: int, pitch: int, fresh: bool
         ) -> None:
@@ -35,12 +36,12 @@ else:
     from numba.core import cgutils
     from numba.extending import intrinsic
 
-    from .simd import FLAGS, Vec, spread, wide_vector
+    from .simd_llvm import FLAGS, Vec, broadcast, wide_vector
 
-    def _tile(vectors: int, wide: bool) -> Any:
+    def _patch(vectors: int, wide: bool) -> Any:
         @intrinsic
         def add_outer(typing_context, work, z, wz, n, width, out, o, pitch, fresh):  # type: ignore[no-untyped-def]
-            """Add sum_p work[wz + p width + r] work[z + p width + c] to out[o + r pitch + c], r < 8, c < the tile.
+            """Add sum_p work[wz + p width + r] work[z + p width + c] to out[o + r pitch + c], r < 8, c < the patch.
 
             What `out` holds counts as zero where it is `fresh`.
             """
@@ -74,7 +75,7 @@ else:
                     ]
                     for r, row in enumerate(sums):
                         at = builder.add(builder.add(wz, place), constant(r))
-                        left = spread(builder, builder.load(builder.gep(source, [at], inbounds=True)), vector)
+                        left = broadcast(builder, builder.load(builder.gep(source, [at], inbounds=True)), vector)
                         for cell, value in zip(row, right, strict=True):
                             product = builder.fmul(left, value, flags=FLAGS)
                             builder.store(builder.fadd(product, builder.load(cell), flags=FLAGS), cell)
@@ -96,5 +97,37 @@ else:
         return add_outer
 
 
-add_outer_three, add_outer_two, add_outer_one = (_tile(vectors, True) for vectors in (3, 2, 1))
-add_outer_narrow = _tile(1, False)
+add_outer_three, add_outer_two, add_outer_one = (_patch(vectors, True) for vectors in (3, 2, 1))
+add_outer_narrow = _patch(1, False)
+
+
+# fmt: off
+
+
+@inlined
+def stride_of(width: int) -> int:
+    """Numbers from one row of scratch to the next: whole cache lines."""
+    return (width + WIDEST - 1) // WIDEST * WIDEST
+
+
+@inlined
+def add_triangle(
+    work: Any, z: int, wz: int, n: int, stride: int, used: int, width: int, out: Any, o: int, fresh: bool
+) -> None:
+    """Add sum_p (W z)_p z_p^T to the packed triangle at `out[o:]`; panels from row `used` on are left alone."""
+    wide = wide_lanes(work)
+    for panel in range(0, used, LANES):
+        pitch = width - panel
+        c = panel
+        while c + 3 * wide <= width:
+            add_outer_three(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+            c += 3 * wide
+        if c + 2 * wide <= width:
+            add_outer_two(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+            c += 2 * wide
+        elif c + wide <= width:
+            add_outer_one(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+            c += wide
+        if c < width:
+            add_outer_narrow(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+        o += LANES * pitch

@@ -36,8 +36,8 @@ from .simd import (
 
 @inlined
 def batch_work_size(size: int, width: int) -> int:
-    """Numbers of scratch for a batch: statistics, old tables, right sides, diagonals, two lane vectors, a square."""
-    return (size + 4 * width + 2) * WIDEST + LANES * LANES + WIDEST
+    """Numbers of scratch for a batch: statistics, old tables, right sides, diagonals, three lane vectors, a square."""
+    return (size + 4 * width + 3) * WIDEST + LANES * LANES + WIDEST
 
 
 @inlined
@@ -78,15 +78,16 @@ def _turn_statistics(stats: Any, o: int, size: int, base: Any, out: Any, shares:
 @inlined
 def _close_batch(
     work: Any, old: int, lane: int, base: Any, offsets: Any, width: int, factors: int, triangle: int,
-    tau: Any, tau_b: Any, biases: bool, right: int, diagonal: int,
+    tau_b: Any, biases: bool, right: int, diagonal: int,
 ) -> None:
     """From a batch of rows' statistics, a lane a row: the new biases, and systems and right-hand sides of the traits.
 
     `work` begins with the turned statistics; `old`, `lane`, `right` and `diagonal` are places in it: the turned
-    tables of the rows; D' s_i, where bias and its precision go; what the solver takes.
+    tables of the rows; D' s_i and the prior precision, where bias and its precision go; what the solver takes.
     """
     lanes = wide_lanes(work)
     half = mul(splat_wide(number(base, 0.5)), load_wide(work, lane))
+    tau = load_wide(work, lane + 2 * lanes)
     b = splat_wide(number(base, 0.0))
     gather = (triangle + width) * lanes  # sum c/2 z
     if biases:
@@ -108,7 +109,7 @@ def _close_batch(
         store(work, right + k * lanes, fnma(b, load_wide(work, (row + factors) * lanes), h))
         # P = G[:K,:K] + diag(d) + tau I
         at = (row + k) * lanes
-        p = add(load_wide(work, at), add(load_wide(work, (triangle + k) * lanes), splat_wide(tau)))
+        p = add(load_wide(work, at), add(load_wide(work, (triangle + k) * lanes), tau))
         store(work, at, p)
         store(work, diagonal + k * lanes, p)
 
@@ -268,7 +269,7 @@ def _solve_batch(system: Any, right: int, offsets: Any, factors: int) -> None:
 
 @inlined
 def solve_rows(
-    stats: Any, o: int, size: int, own: Any, i: int, rows: int, shown: Any, base: Any, offsets: Any, width: int,
+    stats: Any, o: int, size: int, own: Any, i: int, rows: int, censored: Any, base: Any, offsets: Any, width: int,
     factors: int, star: Any, tau: Any, tau_b: Any, biases: bool, work: Any, mean: Any, precision: Any, bias: Any,
     bias_precision: Any,
 ) -> None:
@@ -281,14 +282,16 @@ def solve_rows(
     right = old + 2 * width * lanes
     diagonal = right + width * lanes
     lane = diagonal + width * lanes
-    turned = lane + 2 * lanes
+    turned = lane + 3 * lanes
     triangle = size - 2 * width
     for k in range(rows):
-        put(work, lane + k, get(shown, i + k))
+        put(work, lane + k, get(censored, i + k))
+        put(work, lane + 2 * lanes + k, get(tau, i + k))
         for m in range(0, width, LANES):  # a copy, so that no lane reads beyond the last row
             store(work, right + k * width + m, load(own, (i + k) * 2 * width + m))
     for k in range(rows, lanes):
         put(work, lane + k, 0.0)
+        put(work, lane + 2 * lanes + k, 1.0)
         for m in range(0, width, LANES):
             store(work, right + k * width + m, splat(number(work, 0.0)))
     store(work, lane + lanes, mul(splat_wide(star), load_wide(work, lane)))
@@ -296,7 +299,7 @@ def solve_rows(
     for k in range(0, lanes, LANES):
         _turn(work, right + k * width, width, width, work, old + k, lanes)
     _close_batch(
-        work, old, lane, base, offsets, width, factors, triangle, tau, tau_b, biases, right, diagonal
+        work, old, lane, base, offsets, width, factors, triangle, tau_b, biases, right, diagonal
     )
     for k in range(rows):
         put(bias, i + k, get(work, lane + k))

@@ -35,13 +35,18 @@ def _blas() -> Any:
 
 
 class Steps:
-    """A graph under construction. A cluster keeps keys for a while: all keys of a graph end in a tag of its own."""
+    """A graph under construction, with what all its tasks share as `job`.
 
-    def __init__(self, tag: str) -> None:
+    A cluster keeps keys for a while: all keys of a graph end in a tag of its own.
+    """
+
+    def __init__(self, tag: str, job: Any = None) -> None:
         self.tag = tag
         self.graph: Graph = {}
+        self.tasks = 0
+        self.job = self.hold("job", job)
 
-    def share(self, name: str, value: Any) -> str:
+    def hold(self, name: str, value: Any) -> str:
         """A value that several tasks need; its key."""
         key = f"{name}-{self.tag}"
         self.graph[key] = value
@@ -51,6 +56,7 @@ class Steps:
         """A task; its key, which reads as a step of the algorithm on the dashboard."""
         key = f"{name}-{self.tag}-{number}"
         self.graph[key] = (function, *arguments)
+        self.tasks += 1
         return key
 
 
@@ -135,6 +141,10 @@ class Executor:
         # BLAS must not start threads of its own in each of ours.
         with _blas().limit(limits=1, user_api="blas"), Callback(posttask=lambda key, *_: on_done and on_done(key)):
             return list(get(graph, keys, num_workers=self.threads))
+
+    def seen(self, steps: Steps, keys: list[str]) -> int:
+        """How many finished tasks `run` will tell of: on a cluster only the wanted ones are seen."""
+        return steps.tasks if self.client is None else len(keys)
 
     def check_workers(self, tokens: list[tuple[Storage, str]]) -> Pass | None:
         """See that all workers have this process's versions and find these keys; None without a cluster."""

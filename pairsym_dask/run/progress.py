@@ -38,18 +38,29 @@ class Progress:
         self._handle: Any = None
         self._shown = 0.0
         self._durations: list[float] = []
+        self._tasks = self._expected = self._done = self._finished = self._begun = 0  # of this sweep's graphs
+        self._first = 0  # the first sweep of this fit, its start left out
 
-    def start_sweep(self, sweep: int, tasks: int) -> None:
-        self._sweep, self._tasks, self._done, self._step = sweep, tasks, 0, ""
+    def start_sweep(self, sweep: int, graphs: int) -> None:
+        """A sweep begins, of so many graphs; how many tasks they have is told by `step`, or known from the last one."""
+        self._sweep, self._graphs, self._begun, self._step = sweep, graphs, 0, ""
+        self._expected, self._tasks, self._done, self._finished = self._tasks, 0, 0, 0
         self._began = time.perf_counter()
+        self._first = self._first or max(sweep, 1)
         if self._notebook:
             self._update(self._words(), self._part(), soon=False)
         elif self.enabled and self.stream.isatty():
-            self._bar = tqdm(total=tasks, file=self.stream, leave=False, dynamic_ncols=True, bar_format="{bar:8}")
+            self._bar = tqdm(
+                total=self._expected or None, file=self.stream, leave=False, dynamic_ncols=True, bar_format="{bar:8}"
+            )
             self._draw()
 
-    def step(self, name: str) -> None:
-        self._step = name
+    def step(self, name: str, tasks: int) -> None:
+        """A graph of so many tasks is about to run."""
+        self._step, self._begun = name, self._begun + 1
+        self._tasks, self._finished = self._tasks + tasks, self._done
+        if self._bar is not None:
+            self._bar.total = max(self._expected, self._tasks)
         self._draw()
 
     def done(self, key: str) -> None:
@@ -112,7 +123,12 @@ class Progress:
 
     def _part(self) -> float:
         """How much of all sweeps is done, 0 to 1."""
-        within = min(self._done / self._tasks, 1.0) if self._tasks else 0.0
+        if self._sweep > self._first and self._expected:
+            within = min(self._done / self._expected, 1.0)
+        else:  # the graphs that are still to come have not been counted yet
+            tasks = self._tasks - self._finished
+            here = min((self._done - self._finished) / tasks, 1.0) if tasks else 0.0
+            within = max(self._begun - 1 + here, 0.0) / max(self._graphs, self._begun, 1)
         return (max(self._sweep - 1, 0) + within * (self._sweep > 0)) / max(self.sweeps, 1)
 
     def _words(self) -> str:

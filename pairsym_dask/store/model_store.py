@@ -91,7 +91,7 @@ class Commit:
 
     @property
     def settings(self) -> Settings:
-        return Settings(**self.record["settings"])
+        return Settings.from_record(self.record["settings"])
 
     @property
     def folder(self) -> str:

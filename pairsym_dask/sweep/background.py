@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.layout import padded_width, row_offsets, triangle_size
-from ..kernels.rows import background_moments
+from ..kernels.moments import background_moments
 
 
 def lambda_of(xi: float) -> float:
@@ -80,22 +80,21 @@ class Background:
         return np.asarray(upper + np.triu(upper, 1).T)
 
     @property
-    def spread(self) -> np.ndarray:
+    def variances(self) -> np.ndarray:
         """sum t v, padded (width)."""
         width = padded_width(self.factors)
         return self.packed[triangle_size(width) : triangle_size(width) + width]
 
-    @property
-    def average(self) -> tuple[np.ndarray, np.ndarray, float, float]:
+    def average(self, temperature: float) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Mean, precision, bias and its precision of the side's average symbol: a start for one among settled ones."""
         with np.errstate(divide="ignore"):  # no biases: no variance
-            precision = 1 / self.spread[: self.factors + 1]
+            precision = temperature / self.variances[: self.factors + 1] if temperature else np.ones(self.factors + 1)
         return self.double_dagger, precision[:-1], self.nu, float(precision[-1])
 
     def message_star(self, table: np.ndarray, n: int, xi_star: float) -> np.ndarray:
         """sum_j t_j Omega*_ij for every row of a table, float64."""
         moments = np.empty((n, 2))
-        background_moments(table, n, self.factors, self.square.reshape(-1), self.spread, moments)
+        background_moments(table, n, self.factors, self.square.reshape(-1), self.variances, moments)
         return np.asarray(-lambda_of(xi_star) * moments[:, 0] + star_constant(xi_star) - moments[:, 1] / 2)
 
 

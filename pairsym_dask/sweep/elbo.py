@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
 from scipy.special import gammaln, psi
 
+from ..kernels.rows import LOGISTIC, SQUARE, WEIGHT
 from ..settings import Settings
 from .background import Background, lambda_of, star_constant
+
+LOG_2_PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -30,21 +34,23 @@ class SideSums:
 def side_sums(
     moments: np.ndarray,
     selection: np.ndarray,
-    background: np.ndarray,
+    weights: np.ndarray,
     marginal: np.ndarray,
+    growth: np.ndarray,
     censored: float,
     tau: float,
     settings: Settings,
 ) -> SideSums:
-    """`SideSums` of a block of rows from its `kernels.add_background` moments; `censored` is D'."""
-    rows = selection.size
-    gauss = _gauss(rows * settings.factors, moments[:3], tau)
+    """`SideSums` of a block of rows from its `moments.add_background` sums; `weights` are s or t, `censored` is D'."""
+    rows, temperature = selection.size, settings.temperature
+    grown = settings.factors * float(np.sum(np.log(growth)))
+    gauss = _gauss(rows * settings.factors, moments[:3], tau, grown, temperature)
     if settings.biases:
-        gauss += _gauss(rows, moments[3:], settings.tau_b)
+        gauss += _gauss(rows, moments[3:], settings.tau_b, 0.0, temperature)
     # (c + D's) E[log pi] and the Dirichlet's log p - log q meet in one coefficient.
-    coefficient = marginal + censored * background + settings.alpha - selection
+    coefficient = marginal + censored * weights + settings.alpha - selection
     with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = -np.sum(np.where(background > 0, background * np.log(background), 0.0))
+        entropy = -np.sum(np.where(weights > 0, weights * np.log(weights), 0.0))
     return SideSums(
         gauss=gauss,
         weighted=float(np.sum(coefficient * psi(selection))),
@@ -54,10 +60,17 @@ def side_sums(
     )
 
 
-def _gauss(numbers: int, moments: np.ndarray, tau: float) -> float:
-    """sum of 1/2 (log(tau v) - tau (m^2 + v) + 1) from sum log v, sum m^2 and sum v."""
+def _gauss(numbers: int, moments: np.ndarray, tau: float, grown: float, temperature: float) -> float:
+    """sum of E[log p] + T H(q), with p = N(0, 1/(g tau)) and v = T / precision; `grown` is sum log g.
+
+    At T = 1 that is 1/2 (log(g tau v) - g tau (m^2 + v) + 1); the bound of a cold posterior counts entropies T times.
+    """
     log_variance, square, variance = moments
-    return float(0.5 * (log_variance + numbers * (np.log(tau) + 1.0) - tau * (square + variance)))
+    fit = numbers * np.log(tau) + grown - tau * (square + variance)
+    if temperature == 1:
+        return float(0.5 * (log_variance + (numbers * (np.log(tau) + 1.0) + grown) - tau * (square + variance)))
+    entropy = temperature * (log_variance + numbers * (LOG_2_PI + 1.0)) if temperature > 0 else 0.0
+    return float(0.5 * (entropy + fit - numbers * LOG_2_PI))
 
 
 def dirichlet_total(size: int, total: float, censored: float, alpha: float) -> float:
@@ -65,7 +78,12 @@ def dirichlet_total(size: int, total: float, censored: float, alpha: float) -> f
     return size * alpha + total + censored
 
 
-def share(marginal: np.ndarray, size: int, total: float, alpha: float) -> np.ndarray:
+def dirichlet_parameters(marginal: np.ndarray, weights: np.ndarray, censored: float, alpha: float) -> np.ndarray:
+    """alpha_i = alpha + c_i + D' s_i."""
+    return np.asarray(alpha + marginal + censored * weights)
+
+
+def counted_share(marginal: np.ndarray, size: int, total: float, alpha: float) -> np.ndarray:
     """s_i as the counts alone would have it, that is under constant messages."""
     return np.asarray((alpha + marginal) / (size * alpha + total))
 
@@ -87,7 +105,7 @@ def side_bound(sums: SideSums, size: int, total: float, censored: float, setting
 def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
     """sum_j t_j Omega_ij for a block of rows: S1 + lambda* S2 - S0 (...) + sum_j t_j Omega*_ij."""
     star = its.message_star(table, stats.shape[0], xi_star)
-    s0, s1, s2 = stats[:, 0], stats[:, 1], stats[:, 2]
+    s0, s1, s2 = stats[:, WEIGHT], stats[:, LOGISTIC], stats[:, SQUARE]
     # sum t (Omega - Omega*) over observed pairs; their energies' linear terms cancel.
     return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star) + star)
 
@@ -97,7 +115,8 @@ def expected_log(selection: np.ndarray, whole: float) -> np.ndarray:
     return np.asarray(psi(selection) - psi(whole))
 
 
-def log_sum_exp(parts: list[tuple[float, float]]) -> float:
+def log_sum_exp(parts: Iterable[tuple[float, float]]) -> float:
     """log sum exp from (maximum, sum exp(x - maximum)) of blocks."""
+    parts = list(parts)
     top = max(maximum for maximum, _ in parts)
     return float(top + np.log(np.sum([total * np.exp(maximum - top) for maximum, total in parts])))

@@ -46,7 +46,7 @@ class Plan:
             settings.factors,
             np.dtype(settings.dtype).itemsize,
             {side: max(counts.record["tiles"][side]) for side in SIDES},
-            np.dtype(counts.layout.count_dtype).itemsize,
+            np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
         )
 
@@ -54,6 +54,11 @@ class Plan:
     def long(self) -> str:
         """The side whose rows are updated whole; the other side's sums are gathered from partial ones."""
         return "users" if self.cuts["users"].rows >= self.cuts["items"].rows else "items"
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The long side and the short one."""
+        return self.long, other(self.long)
 
     @cached_property
     def blocks(self) -> dict[str, int]:
@@ -94,6 +99,11 @@ class Plan:
         tile_block = first // self.cuts[side].block
         offset = tile_block * self.cuts[side].block
         return tile_block, slice(first - offset, stop - offset)
+
+    def bundles(self, side: str, most: int) -> list[range]:
+        """Blocks of a side in runs of at most so many, of one tile block each."""
+        tiles = [self.tile_blocks(side, tile_block) for tile_block in range(self.cuts[side].blocks)]
+        return [blocks[k : k + most] for blocks in tiles for k in range(0, len(blocks), most)]
 
     def group_blocks(self, side: str, group: int) -> range:
         """Blocks of the other side that a group of columns covers."""

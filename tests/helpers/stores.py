@@ -9,7 +9,7 @@ import numpy as np
 import pairsym_dask as ps
 from helpers.dense import DenseState, dense_bound, dense_start, dense_sweep
 from pairsym_dask.model import PairedSymbols
-from pairsym_dask.sweep import tasks
+from pairsym_dask.sweep import start
 
 ARRAYS = ("mean", "precision", "bias", "bias_precision", "selection", "background")
 
@@ -35,12 +35,12 @@ def fitted_arrays(model: PairedSymbols) -> dict[str, np.ndarray]:
 def reference(dense: np.ndarray, model: PairedSymbols, sweeps: int) -> tuple[DenseState, float]:
     """The dense reference after some sweeps from the model's own start, and its bound."""
     users, items = dense.shape
-    start = {
-        side: tasks.START_SCALE * tasks.starting_normals(model.random_state, side, 0, n, model.factors)
+    means = {
+        side: start.start_scale(model.factors) * start.starting_normals(model.random_state, side, 0, n, model.factors)
         for side, n in (("users", users), ("items", items))
     }
     common = {"censored_ratio": model.censored_ratio, "alpha": model.alpha, "biases": model.biases}
-    state = dense_start(dense, user_mean=start["users"], item_mean=start["items"], **common)
+    state = dense_start(dense, user_mean=means["users"], item_mean=means["items"], **common)
     settings = common | {"tau_u": model.tau_u, "tau_v": model.tau_v, "tau_b": model.tau_b, "selection": model.selection}
     for _ in range(sweeps):
         state = dense_sweep(state, dense, **settings)

@@ -19,7 +19,8 @@ import pairsym_dask as ps
 from pairsym_dask.store import cuts
 from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.sweep import plan as plan_module
-from pairsym_dask.sweep import tasks
+from pairsym_dask.sweep.shelf import SHELF, TABLES
+from pairsym_dask.sweep.start import starting_normals
 
 VARIANTS = {
     "plain": {},
@@ -88,11 +89,11 @@ def test_the_start_has_its_bound(tmp_path, small):
 
 
 def test_the_start_does_not_depend_on_blocks():
-    whole = tasks.starting_normals(7, "users", 0, 50, 6)
-    parts = [tasks.starting_normals(7, "users", first, first + 10, 6) for first in range(0, 50, 10)]
+    whole = starting_normals(7, "users", 0, 50, 6)
+    parts = [starting_normals(7, "users", first, first + 10, 6) for first in range(0, 50, 10)]
     assert (whole == np.concatenate(parts)).all()
-    assert abs(tasks.starting_normals(0, "items", 0, 20000, 5).std() - 1) < 0.02
-    assert not (whole == tasks.starting_normals(7, "items", 0, 50, 6)).any()
+    assert abs(starting_normals(0, "items", 0, 20000, 5).std() - 1) < 0.02
+    assert not (whole == starting_normals(7, "items", 0, 50, 6)).any()
 
 
 def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small):
@@ -145,9 +146,8 @@ def test_a_memory_budget_changes_no_bits(tmp_path, small):
 
 def test_a_finished_fit_gives_its_memory_back(tmp_path, small):
     ps.PairedSymbols(factors=4).fit(small, tmp_path / "model.zarr", sweeps=2, progress=False)
-    assert not tasks._shelf._kept
-    assert not tasks._tables._kept
-    assert tasks._shelf._bytes == tasks._tables._bytes == 0
+    assert len(SHELF) == len(TABLES) == 0
+    assert SHELF.nbytes == TABLES.nbytes == 0
 
 
 def test_a_budget_too_small_is_refused_with_the_arithmetic(tmp_path, small):

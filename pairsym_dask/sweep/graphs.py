@@ -1,0 +1,244 @@
+"""The graphs of a sweep: one method a graph, each a pass over blocks, with what its results add up to.
+
+`fit.py` says in which order they run, and what for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..run.execute import Executor, Steps
+from ..run.progress import Progress
+from ..store.arrays import Manifest, Sealed
+from . import start, tasks
+from .background import Background, lambda_of
+from .discount import Discount
+from .elbo import SideSums, log_sum_exp
+from .job import Job
+from .start import Earlier
+
+
+@dataclass(frozen=True)
+class Half:
+    """A half-sweep's results beside what it wrote: the side's new background and its part of the bound."""
+
+    background: Background
+    sums: SideSums
+
+
+@dataclass(frozen=True)
+class Observed:
+    """sum_ij s_i t_j and sum_ij s_i t_j xi_ij^2 over observed pairs."""
+
+    weight: float
+    square: float
+
+
+@dataclass(frozen=True)
+class Weights:
+    """log s or log t of a side up to its normaliser, a block each; None where the generation before holds them."""
+
+    logits: list[np.ndarray] | None
+    log_z: float
+
+    def block(self, number: int) -> np.ndarray | None:
+        return None if self.logits is None else self.logits[number]
+
+
+@dataclass(frozen=True)
+class End:
+    """The finished state's part of the bound that pairs have, and the normaliser of the users' next weights."""
+
+    shown: float
+    message: float
+    log_z: float
+
+
+class Passes:
+    """Runs the graphs of one attempt at a sweep, and remembers the files they write."""
+
+    def __init__(self, job: Job, files: Manifest, executor: Executor, display: Progress) -> None:
+        self.job, self.files, self.executor, self.display = job, files, executor, display
+        self.plan, self.settings = job.plan, job.settings
+        self._graphs = 0
+
+    def written(self) -> Sealed:
+        """All that has been written so far."""
+        return Sealed(self.job.storage, self.job.folder, dict(self.files))
+
+    # Passes
+
+    def begin(self, side: str) -> Half:
+        """Sweep 0 of one side from small random means."""
+        whole = self._powers(side) if self.settings.selection == "counts" else None
+        steps = self._steps()
+        keys = [
+            steps.add(f"start-{side}", block, start.start_block, steps.job, side, whole, block)
+            for block in range(self.plan.count(side))
+        ]
+        return self._close(side, self._run(f"start {side}", steps, keys))
+
+    def take_over(self, side: str, earlier: Earlier, rows: np.ndarray) -> Half:
+        """Sweep 0 of one side from the rows of an earlier fit."""
+        steps = self._steps()
+        source = steps.hold("earlier", earlier)
+        keys = []
+        for block in range(self.plan.count(side)):
+            mine = rows[slice(*self.plan.row_range(side, block))]
+            keys.append(
+                steps.add(f"take-over-{side}", block, start.take_over_block, steps.job, side, source, mine, block)
+            )
+        return self._close(side, self._run(f"start {side}", steps, keys))
+
+    def update(self, side: str, own: Sealed, its: Sealed, base: Background, xi_star: float, weights: Weights) -> Half:
+        """The half-sweep of one side: q(pi), s, q(b_i) and q(u_i), row by row."""
+        steps = self._steps()
+        old, others, ground = steps.hold("own", own), steps.hold("its", its), steps.hold("background", base)
+        star = 2 * lambda_of(xi_star)
+        whole = self.plan.whole(side)
+        stats = [] if whole else self._gather(steps, side, old, others, star, weights)
+        keys = []
+        for block in range(self.plan.count(side)):
+            logits = weights.block(block)
+            rest = (None if logits is None else steps.hold(f"logits-{block}", logits), weights.log_z, block)
+            task, source = (tasks.update_block, others) if whole else (tasks.solve_block, stats[block])
+            keys.append(steps.add(f"update-{side}", block, task, steps.job, side, old, source, ground, star, *rest))
+        return self._close(side, self._run(f"update {side}", steps, keys))
+
+    def select(self, side: str, own: Sealed, its: Sealed) -> tuple[list[np.ndarray], Observed]:
+        """Selection statistics of every block of a side, and what they say of xi*."""
+        steps = self._steps()
+        old = steps.hold("own", own)
+        stats = self._select(steps, side, old, steps.hold("its", its))
+        keys = [
+            steps.add(f"observe-{side}", block, tasks.observed_sums, steps.job, side, old, key, block)
+            for block, key in enumerate(stats)
+        ]
+        results = self._run(f"select {side}", steps, stats + keys)
+        weight, square = (float(total) for total in np.array(results[len(stats) :]).sum(0))
+        return results[: len(stats)], Observed(weight, square)
+
+    def weigh(self, side: str, own: Sealed, stats: list[np.ndarray], base: Background, xi_star: float) -> Weights:
+        """s or t of a side from its selection statistics."""
+        steps = self._steps()
+        old, ground = steps.hold("own", own), steps.hold("background", base)
+        keys = [
+            steps.add(
+                f"weigh-{side}", block, tasks.weigh_block, steps.job, side, old,
+                steps.hold(f"selection-{block}", stat), ground, xi_star, block,
+            )
+            for block, stat in enumerate(stats)
+        ]  # fmt: skip
+        weighed = self._run(f"weigh {side}", steps, keys)
+        return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
+
+    def finish(self, state: Sealed, base: Background, xi_star: float) -> End:
+        """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights."""
+        steps = self._steps()
+        whole, ground = steps.hold("state", state), steps.hold("background", base)
+        stats: list[Any] = [None] * self.plan.count("users")
+        if self.plan.long != "users":
+            stats = self._select(steps, "users", whole, whole)
+        keys = [
+            steps.add("finish-users", block, tasks.finish_block, steps.job, whole, key, ground, xi_star, block)
+            for block, key in enumerate(stats)
+        ]
+        results = self._run("bound", steps, keys)
+        self.files |= {result.entry[0]: result.entry[1:] for result in results}
+        shown = float(np.sum([result.shown for result in results]))
+        message = float(np.sum([result.message for result in results]))
+        return End(shown, message, log_sum_exp(result.normaliser for result in results))
+
+    def measure_discount(self) -> Discount:
+        """What discounted counts sum to: once before a fit."""
+        steps, (long, short) = self._steps(), self.plan.sides
+        keys = [
+            steps.add("measure", block, start.sum_columns, steps.job, block)
+            for block in range(self.plan.cuts[long].blocks)
+        ]
+        (sums,) = self._run("measure", steps, [self._tree(steps, "measure", 0, keys)])
+        counts = self.job.counts
+        return Discount.measure(self.settings.discount, counts.total, counts.marginal(short), sums)
+
+    # Parts of graphs
+
+    def _powers(self, side: str) -> float:
+        """sum (alpha + c_i)^beta over a side."""
+        steps = self._steps()
+        keys = [
+            steps.add(f"measure-{side}", block, start.sum_powers, steps.job, side, block)
+            for block in range(self.plan.count(side))
+        ]
+        return float(np.sum(self._run(f"measure {side}", steps, keys)))
+
+    def _select(self, steps: Steps, side: str, own: str, its: str) -> list[str]:
+        """Nodes for the selection statistics of every block of a side; a key a block."""
+        cut = self.plan.cuts[side]
+        roots = []
+        for tile_block in range(cut.blocks):
+            keys = [
+                steps.add(
+                    f"select-{side}", f"{tile_block}-{group}", tasks.select_tile, steps.job, side, own, its,
+                    tile_block, group,
+                )
+                for group in range(cut.groups)
+            ]  # fmt: skip
+            whole = self._tree(steps, "selection", tile_block, keys)
+            if side == self.plan.long:  # a tile's rows are a block
+                roots.append(whole)
+                continue
+            roots += [
+                steps.add("take-selection", block, tasks.take_rows, steps.job, side, whole, block)
+                for block in self.plan.tile_blocks(side, tile_block)
+            ]
+        return roots
+
+    def _gather(self, steps: Steps, side: str, own: str, its: str, star: float, weights: Weights) -> list[str]:
+        """Nodes for the statistics of every block of the short side; a key a block."""
+        roots = []
+        for bundle in self.plan.bundles(side, self.job.room.bundle):
+            logits = steps.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
+            gathered = [
+                steps.add(
+                    f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_statistics, steps.job, side, own, its, star,
+                    logits, weights.log_z, bundle, share,
+                )
+                for share in range(len(self.plan.shares))
+            ]  # fmt: skip
+            for k, block in enumerate(bundle):
+                parts = [
+                    steps.add("pick-statistics", f"{block}-{share}", tasks.pick, steps.job, key, k)
+                    for share, key in enumerate(gathered)
+                ]
+                roots.append(self._tree(steps, "statistics", block, parts))
+        return roots
+
+    def _tree(self, steps: Steps, name: str, block: int, keys: list[str]) -> str:
+        """Add nodes that add up `keys` in a fixed binary tree; the root."""
+        level = 0
+        while len(keys) > 1:
+            pairs = [
+                steps.add(f"add-{name}", f"{block}-{level}-{k}", tasks.add_up, steps.job, keys[k], keys[k + 1])
+                for k in range(0, len(keys) - 1, 2)
+            ]
+            keys = pairs + keys[len(keys) - len(keys) % 2 :]
+            level += 1
+        return keys[0]
+
+    def _steps(self) -> Steps:
+        """An empty graph of this attempt, the job in it."""
+        self._graphs += 1
+        return Steps(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
+
+    def _run(self, name: str, steps: Steps, keys: list[str]) -> list[Any]:
+        self.display.step(name, self.executor.seen(steps, keys))
+        return self.executor.run(steps.graph, keys, self.display.done)
+
+    def _close(self, side: str, updated: list[tasks.Updated]) -> Half:
+        """What the blocks of a side add up to, always in the blocks' order."""
+        self.files |= {key: (size, check) for part in updated for key, size, check in part.entries}
+        packed = np.sum([part.background for part in updated], axis=0)
+        return Half(Background(self.settings.factors, packed), SideSums.add([part.sums for part in updated]))

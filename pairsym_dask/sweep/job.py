@@ -1,0 +1,166 @@
+"""What a task of a sweep has at hand: settings, geometry, and its blocks of stores as tiles, tables and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..kernels.keys import sum_rows
+from ..kernels.layout import empty_table, padded_width, row_offsets
+from ..kernels.rows import Terms, Values, fill_table
+from ..run.workers import Pass
+from ..settings import Settings
+from ..store.arrays import ArraySpec, Sealed, write_block
+from ..store.counts import Counts
+from ..store.cuts import Tile
+from ..store.storage import Storage
+from .background import Background
+from .discount import Discount
+from .plan import Plan, Room
+from .shelf import SHELF, TABLES, Key
+
+VALUES = ("mean", "precision", "bias", "bias_precision")
+
+
+def empty_values(n: int, settings: Settings) -> Values:
+    """Room for the posterior of n rows."""
+    shape, dtype = (n, settings.factors), settings.dtype
+    return Values(np.empty(shape, dtype), np.empty(shape, dtype), np.empty(n, dtype), np.empty(n, dtype))
+
+
+def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray, mean: float) -> np.ndarray:
+    """How the prior precision of rows grows with their pairs: (n_i / mean n)^nu, n_i = c_i + D' s_i."""
+    if settings.prior_growth == 0:
+        return np.ones(marginal.size)
+    return np.asarray(((marginal + censored) / mean) ** settings.prior_growth)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a sweep need to know; one node of the graph."""
+
+    counts: Counts
+    settings: Settings
+    plan: Plan
+    room: Room
+    storage: Storage
+    folder: str
+    specs: dict[str, ArraySpec]
+    passes: Pass | None = None  # on a cluster: what is asked of its workers
+    discount: Discount | None = None
+
+    @property
+    def censored(self) -> float:
+        """D' = r D."""
+        return self.settings.censored_ratio * self.counts.total
+
+    @property
+    def width(self) -> int:
+        return padded_width(self.settings.factors)
+
+    def write(self, path: str, block: int, values: np.ndarray) -> Any:
+        index = (block, 0) if values.ndim == 2 else (block,)
+        return write_block(self.storage, self.folder, self.specs[path], index, values, soon=True)
+
+    def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
+        spec = self.specs[path]
+        return sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1)))
+
+    # Pairs
+
+    def tile(self, side: str, block: int, group: int) -> Tile:
+        """A tile of pairs as the fit counts them, kept if there is room."""
+        state = self.counts.digest if self.discount is None else f"{self.counts.digest} {self.discount.exponent}"
+        key = Key("tile", self.counts.path, state, side, block, group)
+
+        def make() -> Tile:
+            # What is not kept is read again and again: ask for the tile that comes after those under way.
+            cut = self.plan.cuts[side]
+            ahead = (block + self.room.tasks, group) if side == self.plan.long else (block, group + 1)
+            if ahead[0] < cut.blocks and ahead[1] < cut.groups:
+                self.counts.ask_tile(side, *ahead)
+            tile = self.counts.read_tile(side, block, group)
+            if self.discount is None:
+                return tile
+            return self.discount.tile(self.counts, tile, side, block, group, self.settings.dtype)
+
+        kept: Tile = SHELF.get(key, make, self.room.cache)
+        return kept
+
+    def marginal(self, side: str, block: int) -> np.ndarray:
+        """c_i of a block of rows as the fit counts them."""
+        tile_block, rows = self.plan.tile_rows(side, block)
+        if self.discount is None:
+            return self.counts.marginal(side, tile_block)[rows]
+        if side != self.plan.long:
+            return self.discount.short_marginal[slice(*self.plan.row_range(side, block))]
+        tile = self.tile(side, tile_block, 0)
+        return sum_rows(tile.indptr, tile.counts)[rows]
+
+    # Tables
+
+    def fill(self, values: Values, weights: np.ndarray) -> np.ndarray:
+        """A new table of rows with these posteriors and background weights."""
+        table = empty_table(weights.size, self.width, self.settings.dtype)
+        fill_table(values, weights, self.settings.temperature, self.width, table)
+        return table
+
+    def table_key(self, side: str, folder: str, block: int) -> Key:
+        return Key("table", self.storage.url, folder, side, block)
+
+    def table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
+        """Table of one block, kept if there is room."""
+        key = self.table_key(side, sealed.prefix, block)
+        kept: np.ndarray = SHELF.get(key, lambda: self._read_table(side, sealed, block), self.room.tables)
+        return kept
+
+    def _read_table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
+        ahead = block + self.room.tasks
+        if side == self.plan.long and ahead < self.plan.count(side):
+            for name in ("mean", "precision"):
+                sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
+        values = Values(*(self.read(sealed, f"{side}/{name}", block) for name in VALUES))
+        return self.fill(values, self.read(sealed, f"{side}/background", block))
+
+    def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
+        """Table of all rows of the short side, kept once a process until the next one is asked for."""
+        key = Key("whole table", self.storage.url, sealed.prefix, side, 0)
+
+        def make() -> np.ndarray:
+            TABLES.drop(lambda kept: kept != key)
+            stride = 2 * self.width
+            table = empty_table(self.plan.cuts[side].rows, self.width, self.settings.dtype)
+            for block in range(self.plan.count(side)):
+                first, stop = self.plan.row_range(side, block)
+                table[first * stride : stop * stride] = self.table(side, sealed, block)
+            return table
+
+        kept: np.ndarray = TABLES.get(key, make, 2**62)
+        return kept
+
+    # Updates
+
+    def empty_values(self, n: int) -> Values:
+        return empty_values(n, self.settings)
+
+    def growth(self, side: str, marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Growth of a block's prior precisions."""
+        mean = (self.counts.total + self.censored) / self.plan.cuts[side].rows
+        return prior_growth(self.settings, marginal, self.censored * weights, mean)
+
+    def terms(self, side: str, block: int, base: Background, two_lambda_star: float, weights: np.ndarray) -> Terms:
+        """What the update of a block takes beside its pairs."""
+        settings = self.settings
+        growth = self.growth(side, self.marginal(side, block), weights)
+        return Terms(
+            settings.factors,
+            row_offsets(self.width),
+            self.censored * weights,
+            two_lambda_star,
+            base.packed.astype(settings.dtype),
+            (settings.tau(side) * growth).astype(settings.dtype),
+            settings.tau_b,
+            settings.biases,
+        )

@@ -1,0 +1,88 @@
+"""What a fit may be asked for, and whether it may go on with what a store holds: checked before anything is written."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, StoreError
+from ..options import positive_number, whole_number
+from ..settings import Settings
+from ..store.counts import Counts
+from ..store.model_store import Commit, ModelStore
+from .plan import Plan
+
+
+def check_options(sweeps: int, tol: float | None, keep: int | Iterable[int] | None = None, **_: Any) -> None:
+    """Refuse options of a fit that cannot be, before anything is written."""
+    whole_number("sweeps", sweeps, least=0)
+    if tol is not None:
+        positive_number("tol", tol)
+    parse_keep(keep)
+
+
+def parse_keep(keep: int | Iterable[int] | None) -> Callable[[int], bool]:
+    """Which sweeps are kept for good: every n-th, or those named."""
+    if keep is None:
+        return lambda sweep: False
+    if isinstance(keep, (int, np.integer)) and not isinstance(keep, bool):
+        if keep < 1:
+            raise InputError(f"keep must be at least 1 (every keep-th sweep is kept), not {keep}")
+        return lambda sweep: sweep % int(keep) == 0
+    try:
+        named = frozenset(operator.index(sweep) for sweep in keep)  # type: ignore[union-attr]
+    except TypeError:
+        raise InputError(f"keep must be a number n (every n-th sweep) or a list of sweeps, not {keep!r}") from None
+    return named.__contains__
+
+
+def settled(commits: list[Commit], tol: float | None) -> bool:
+    """Whether the bound's last relative change is within `tol`."""
+    if tol is None or len(commits) < 3:  # the first change comes from the random start
+        return False
+    before, now = (commit.scalar("elbo") for commit in commits[-2:])
+    return abs(now - before) <= tol * abs(now)
+
+
+def warn_of_fall(commits: list[Commit], settings: Settings) -> None:
+    """Say it when the bound falls by more than rounding; with constant messages it may."""
+    if len(commits) < 2 or settings.selection == "constant":
+        return
+    before, now = (commit.scalar("elbo") for commit in commits[-2:])
+    rounding = 1e-10 if settings.dtype == "float64" else 1e-6
+    if now < before - rounding * abs(before):
+        warnings.warn(
+            f"the bound fell by {before - now:.6g} ({(before - now) / abs(before):.1e} of it) in sweep "
+            f"{commits[-1].sweep}, from {before:.10g} to {now:.10g}; it should only rise",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, store: ModelStore) -> None:
+    """Refuse to go on with other settings or other data, in words."""
+    then, now = first.settings.to_dict(), settings.to_dict()
+    changed = [f"{name}={now[name]!r} (was {then[name]!r})" for name in now if then[name] != now[name]]
+    if changed:
+        raise StoreError(f"{store.url} holds a fit with other settings: {', '.join(changed)}; give another path")
+    if first.record["counts"]["digest"] != counts.digest:
+        raise StoreError(
+            f"{store.url} holds a fit to other data than {counts.path} (it was {first.record['counts']['path']}); "
+            "give another path"
+        )
+    if first.record["blocks"] != plan.blocks:
+        raise StoreError(f"{store.url} was cut into other blocks than this pairsym_dask would; give another path")
+
+
+def check_warm(commits: list[Commit], start: Commit, store: ModelStore) -> None:
+    """Refuse to go on with a fit that did not start from this commit."""
+    began = commits[0].record.get("start") if commits else None
+    if commits and (began is None or began["digest"] != start.record["digest"]):
+        raise StoreError(
+            f"{store.url} holds a fit that did not start from sweep {start.sweep} of {start.storage.url}; "
+            "give another path"
+        )

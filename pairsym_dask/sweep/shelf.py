@@ -1,0 +1,77 @@
+"""Decoded tiles and tables that a process keeps between tasks, within a number of bytes.
+
+Tasks of one process share what they have decoded, so the two shelves are process-wide; nothing else here is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Key(NamedTuple):
+    """What is kept: a kind of thing, of a block of a side, in a state of a store; `part` where it has parts."""
+
+    kind: str
+    store: str
+    state: str
+    side: str
+    block: int
+    part: int = 0
+
+    def outdated_by(self, new: Key) -> bool:
+        """Whether this is the same thing of another state."""
+        return self != new and self._replace(store=new.store, state=new.state) == new
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[Key, threading.Lock] = {}
+        self._kept: OrderedDict[Key, Any] = OrderedDict()
+        self.nbytes = 0
+
+    def get(self, key: Key, make: Callable[[], Any], limit: int) -> Any:
+        """The kept value, else a new one, kept if it fits without pushing out others of this round."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            with self._lock:
+                if key in self._kept:
+                    return self._kept[key]
+            value = make()
+            with self._lock:
+                # A scan that is larger than the shelf would only turn it over: keep the first ones.
+                if self.nbytes + value.nbytes <= limit:
+                    self._kept[key] = value
+                    self.nbytes += value.nbytes
+                self._locks.pop(key, None)
+            return value
+
+    def put(self, key: Key, value: Any, limit: int) -> None:
+        """Keep a value that somebody made anyway, if it fits; it pushes out the same thing of other states."""
+        self.drop(lambda kept: kept.outdated_by(key))
+        self.get(key, lambda: value, limit)
+
+    def drop(self, unwanted: Callable[[Key], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._kept if unwanted(key)]:
+                self.nbytes -= self._kept.pop(key).nbytes
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+SHELF = Shelf()
+TABLES = Shelf()  # whole tables of the short side: one at a time, always kept
+
+
+def forget() -> None:
+    """Empty this process's shelves; a fit under way in another thread reads again what it misses."""
+    SHELF.drop(lambda key: True)
+    TABLES.drop(lambda key: True)
