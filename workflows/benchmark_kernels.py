@@ -14,6 +14,7 @@ import benchmarking
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pairsym_dask.kernels import moments
 from pairsym_dask.kernels import rows as kernels
 from pairsym_dask.kernels.layout import WHOLE, empty_table, padded_width, row_offsets, statistics_size
 
@@ -23,7 +24,8 @@ def make_table(rng: np.random.Generator, n: int, factors: int, dtype: str) -> np
     table = empty_table(n, width, dtype)
     mean = (0.1 * rng.standard_normal((n, factors))).astype(dtype)
     ones, zeros = np.ones((n, factors), dtype), np.zeros(n, dtype)
-    kernels.fill_table(mean, ones, zeros, ones[:, 0].copy(), np.full(n, 1 / n), width, table)
+    values = kernels.Values(mean, ones, zeros, ones[:, 0].copy())
+    kernels.fill_table(values, np.full(n, 1 / n), 1.0, width, table)
     return table
 
 
@@ -51,20 +53,20 @@ def measure(factors: int, dtype: str, rows: int, per_row: float, columns: int) -
     indptr = np.concatenate([[0], np.cumsum(rng.poisson(per_row, rows))])
     pairs = int(indptr[-1])
     indices = (rng.random(pairs) ** 2 * columns).astype(np.uint32)
-    counts, shown = np.ones(pairs, np.uint8), np.full(rows, per_row)
+    counts, censored = np.ones(pairs, np.uint8), np.full(rows, per_row)
     own, table = make_table(rng, rows, factors, dtype), make_table(rng, columns, factors, dtype)
     packed = np.zeros(size)
-    kernels.add_background(table, columns, np.full(columns, 1 / columns), factors, packed, np.zeros(6))
+    flat = np.full(columns, 1 / columns), np.ones(columns)
+    moments.add_background(table, columns, *flat, factors, packed, np.zeros(6))
     base, offsets = packed.astype(dtype), row_offsets(width)
-    out = [np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)]
+    out = kernels.Values(*(np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)))
     stats, selection = np.zeros((rows, size), dtype), np.zeros((rows, 4))
-    common = (indptr[:-1], indptr[1:], indices, counts, WHOLE, own, table)
+    common = (kernels.Pairs(indptr[:-1], indptr[1:], indices, counts), kernels.OtherSide(WHOLE, table), own)
+    terms = kernels.Terms(factors, offsets, censored, 0.24, base, np.full(rows, 0.1, dtype), 0.1, True)
     seconds = {
         "select": best(lambda: kernels.select_rows(*common, width, factors, selection)),
-        "accumulate": best(lambda: kernels.add_statistics(*common, width, factors, shown, 0.24, stats)),
-        "accumulate and solve": best(
-            lambda: kernels.update_rows(*common, offsets, factors, shown, 0.24, base, 0.1, 0.1, True, *out)
-        ),
+        "accumulate": best(lambda: kernels.add_statistics(*common, width, factors, censored, 0.24, stats)),
+        "accumulate and solve": best(lambda: kernels.update_rows(*common, terms, out)),
     }
     return {name: value / pairs for name, value in seconds.items()}
 

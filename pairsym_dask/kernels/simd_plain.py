@@ -128,11 +128,11 @@ def load_turned(array: Any, start: int, pitch: int) -> Any:
     return tuple(np.array(rows).T.copy())
 
 
-def get(array: Any, i: int) -> Any:
+def get(array: Any, i: Any) -> Any:
     return array[i]
 
 
-def put(array: Any, i: int, number: Any) -> None:
+def put(array: Any, i: Any, number: Any) -> None:
     array[i] = number
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numba import config
 
 from pairsym_dask.kernels import logistic as functions
+from pairsym_dask.kernels import moments as whole_rows
 from pairsym_dask.kernels import rows as kernels
 from pairsym_dask.kernels.accelerate import compiled
 from pairsym_dask.kernels.layout import WHOLE, empty_table, padded_width, row_offsets, side_by_side, statistics_size
@@ -69,7 +70,7 @@ def make_side(rng, n, factors, dtype):
     weight = rng.dirichlet(np.ones(n))
     width = padded_width(factors)
     table = empty_table(n, width, dtype)
-    kernels.fill_table(mean, precision, bias, bias_precision, weight, width, table)
+    kernels.fill_table(kernels.Values(mean, precision, bias, bias_precision), weight, 1.0, width, table)
     return {"mean": mean, "v": 1 / precision, "b": bias, "w": 1 / bias_precision, "t": weight, "table": table}
 
 
@@ -87,7 +88,7 @@ def plain_moments(own, its):
     return a, np.sqrt(a**2 + var)
 
 
-def plain_update(own, its, dense, shown, star, tau, tau_b, biases):
+def plain_update(own, its, dense, censored, star, tau, tau_b, biases):
     """design.md section 3, written out row by row."""
     _, xi = plain_moments(own, its)
     lam2 = 2 * lambda_of(xi)
@@ -97,21 +98,29 @@ def plain_update(own, its, dense, shown, star, tau, tau_b, biases):
     out = [np.empty((n, k)), np.empty((n, k)), np.zeros(n), np.full(n, np.inf)]
     for i in range(n):
         seen = dense[i] > 0
-        w = np.where(seen, lam2[i] * (dense[i] + shown[i] * t) - star * shown[i] * t, 0.0) + star * shown[i] * t
+        w = (
+            np.where(seen, lam2[i] * (dense[i] + censored[i] * t) - star * censored[i] * t, 0.0)
+            + star * censored[i] * t
+        )
         g = (z * w[:, None]).T @ z
-        h = z.T @ (dense[i] / 2 - w * b_its) - shown[i] / 2 * (z.T @ t)
+        h = z.T @ (dense[i] / 2 - w * b_its) - censored[i] / 2 * (z.T @ t)
         b = 0.0
         if biases:
             out[3][i] = g[k, k] + tau_b
             b = out[2][i] = (h[k] - g[k, :k] @ own["mean"][i]) / out[3][i]
-        p = g[:k, :k] + np.diag(w @ its["v"]) + tau * np.eye(k)
+        p = g[:k, :k] + np.diag(w @ its["v"]) + tau[i] * np.eye(k)
         out[0][i], out[1][i] = np.linalg.solve(p, h[:k] - b * g[k, :k]), np.diag(p)
     return out
 
 
+def growth_of(its):
+    """Growth of prior precisions, a number a row."""
+    return np.linspace(0.5, 2, its["b"].size)
+
+
 def background_of(its, factors):
     packed, moments = np.zeros(statistics_size(factors)), np.zeros(6)
-    kernels.add_background(its["table"], its["b"].size, its["t"], factors, packed, moments)
+    whole_rows.add_background(its["table"], its["b"].size, its["t"], growth_of(its), factors, packed, moments)
     return Background(factors, packed), moments
 
 
@@ -135,29 +144,27 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
             side["table"][factors + 1 :: stride] = 0
             side["table"][width + factors :: stride] = 0
     dense, indptr, indices, counts = make_pairs(rng, rows, columns, density)
-    shown, star = rng.uniform(0.1, 20, rows), 0.21
-    wanted = plain_update(own, its, dense, shown, star, 0.3, 0.7, biases)
+    censored, star, tau = rng.uniform(0.1, 20, rows), 0.21, rng.uniform(0.2, 0.5, rows).astype(dtype)
+    wanted = plain_update(own, its, dense, censored, star, tau, 0.7, biases)
     base = background_of(its, factors)[0].packed.astype(dtype)
     width, offsets = padded_width(factors), row_offsets(padded_width(factors))
 
     def empty():
-        return [np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)]
+        return kernels.Values(*(np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)))
 
+    pairs = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts)
+    terms = kernels.Terms(factors, offsets, censored, star, base, tau, 0.7, biases)
     got = empty()
-    kernels.update_rows(
-        indptr[:-1], indptr[1:], indices, counts, WHOLE, own["table"], its["table"], offsets, factors, shown, star,
-        base, 0.3, 0.7, biases, *got,
-    )  # fmt: skip
+    kernels.update_rows(pairs, kernels.OtherSide(WHOLE, its["table"]), own["table"], terms, got)
     # The same from tables in pieces, statistics gathered and solved.
     stats = np.zeros((rows, statistics_size(factors)), dtype)
     step = 16
     tables = [its["table"][c * 2 * width : (c + step) * 2 * width].copy() for c in range(0, columns, step)]
     table, parts = side_by_side(0, step, tables)
-    kernels.add_statistics(
-        indptr[:-1], indptr[1:], indices, counts, parts, own["table"], table, width, factors, shown, star, stats
-    )
+    others = kernels.OtherSide(parts, table)
+    kernels.add_statistics(pairs, others, own["table"], width, factors, censored, star, stats)
     pieces = empty()
-    kernels.solve_statistics(stats, own["table"], offsets, factors, shown, star, base, 0.3, 0.7, biases, *pieces)
+    kernels.solve_statistics(stats, own["table"], terms, pieces)
     for one, two, three in zip(got, pieces, wanted, strict=True):
         finite = np.isfinite(three)
         scale = np.abs(three[finite]).max(initial=1.0)
@@ -177,9 +184,8 @@ def test_selection_statistics_are_the_sums_over_observed_pairs(dtype):
         [seen @ its["t"], (seen * value) @ its["t"], (seen * xi**2) @ its["t"], (dense * (value + a / 2)).sum(1)], 1
     )
     out = np.zeros((13, 4))
-    kernels.select_rows(
-        indptr[:-1], indptr[1:], indices, counts, WHOLE, own["table"], its["table"], padded_width(9), 9, out
-    )
+    pairs, others = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts), kernels.OtherSide(WHOLE, its["table"])
+    kernels.select_rows(pairs, others, own["table"], padded_width(9), 9, out)
     assert np.abs(out / wanted - 1).max() < TOLERANCE[dtype]
 
 
@@ -193,11 +199,13 @@ def test_background_is_the_weighted_sum_over_all_symbols(factors):
     assert np.allclose(background.precision, wanted, rtol=1e-13)
     assert np.allclose(background.dagger, (t * its["b"]) @ its["mean"], rtol=1e-12)
     assert np.allclose([background.nu, background.kappa], [t @ its["b"], t @ (its["b"] ** 2 + its["w"])], rtol=1e-13)
-    sums = [part for m, v in (("mean", "v"), ("b", "w")) for part in (np.log(its[v]), its[m] ** 2, its[v])]
-    assert np.allclose(moments, [part.sum() for part in sums])
+    growth = growth_of(its)
+    sums = [np.log(its["v"]).sum(), (growth @ its["mean"] ** 2).sum(), (growth @ its["v"]).sum()]
+    sums += [part.sum() for part in (np.log(its["w"]), its["b"] ** 2, its["w"])]
+    assert np.allclose(moments, sums)
     a, xi = plain_moments(own, its)
     out = np.empty((11, 2))
-    kernels.background_moments(own["table"], 11, factors, background.square.reshape(-1), background.spread, out)
+    whole_rows.background_moments(own["table"], 11, factors, background.square.reshape(-1), background.variances, out)
     assert np.allclose(out, np.stack([xi**2 @ t, a @ t], 1), rtol=1e-12)
 
 
@@ -211,11 +219,10 @@ def test_a_kernel_keeps_its_scratch_while_other_threads_allocate():
     offsets = row_offsets(padded_width(factors))
 
     def update(_):
-        out = [np.empty((64, factors)), np.empty((64, factors)), np.empty(64), np.empty(64)]
-        kernels.update_rows(
-            indptr[:-1], indptr[1:], indices, counts, WHOLE, own["table"], its["table"], offsets, factors, np.ones(64),
-            0.2, base, 0.3, 0.7, True, *out,
-        )  # fmt: skip
+        out = kernels.Values(np.empty((64, factors)), np.empty((64, factors)), np.empty(64), np.empty(64))
+        terms = kernels.Terms(factors, offsets, np.ones(64), 0.2, base, np.full(64, 0.3), 0.7, True)
+        pairs = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts)
+        kernels.update_rows(pairs, kernels.OtherSide(WHOLE, its["table"]), own["table"], terms, out)
         return out[0].tobytes()
 
     with ThreadPoolExecutor(4) as pool:
