@@ -13,7 +13,9 @@ import sys
 import termios
 
 import pytest
+from helpers.stores import make_store, random_counts
 
+from pairsym_dask.model import PairedSymbols
 from pairsym_dask.run.progress import Progress
 
 CODE = "import pairsym_dask as ps, sys; ps.PairedSymbols(factors=2).fit(sys.argv[1], sys.argv[2], sweeps=3)"
@@ -24,7 +26,7 @@ def test_lines_where_there_is_no_terminal():
     shown = Progress(True, 3, stream)
     for sweep, seconds in ((0, 0.0), (1, 20.0), (2, 2.0)):
         shown.start_sweep(sweep, 4)
-        shown.step("update users")
+        shown.step("update users", 1)
         shown.done("update-users-0")
         shown.end_sweep(sweep, -100.0 + sweep, seconds, 4_000_000)
     shown.close()
@@ -38,11 +40,28 @@ def test_lines_where_there_is_no_terminal():
 def test_silence_on_request(capfd):
     shown = Progress(False, 1)
     shown.start_sweep(1, 1)
-    shown.step("update users")
+    shown.step("update users", 1)
     shown.done("update-users-0")
     shown.end_sweep(1, -1.0, 1.0, 1)
     shown.close()
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shape", [(700, 90), (60, 900)])
+def test_every_task_that_is_announced_is_done(shape, tmp_path, monkeypatch):
+    totals = []
+
+    class Recorder(Progress):
+        def end_sweep(self, *arguments):
+            totals.append((self._tasks, self._done))
+            super().end_sweep(*arguments)
+
+    monkeypatch.setattr("pairsym_dask.sweep.fit.Progress", Recorder)
+    counts = make_store(random_counts(*shape, 0.2), tmp_path / "counts.zarr")
+    PairedSymbols(factors=3).fit(counts, tmp_path / "model.zarr", sweeps=3, progress=False)
+    assert len(totals) == 4
+    assert all(announced == done > 0 for announced, done in totals)
+    assert totals[1] == totals[2] == totals[3]
 
 
 def test_a_terminal_shows_steps_bound_speed_and_time_left(small, tmp_path):
