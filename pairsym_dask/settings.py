@@ -116,6 +116,11 @@ class Settings(GivenSettings):
         return self.background_users if side == "users" else self.background_items
 
     @staticmethod
+    def later() -> set[str]:
+        """Settings that the first stores do not know of."""
+        return set(_BEFORE)
+
+    @staticmethod
     def from_record(record: dict[str, Any]) -> Settings:
         """Settings as a store holds them; one written before a setting came up has it switched off."""
         return Settings(**{**_BEFORE, **record})

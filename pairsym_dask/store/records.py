@@ -204,6 +204,11 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
             scalars.refuse(name, "a finite number")
     if scalars.real("xi_star") < 0:
         scalars.refuse("xi_star", "a number from 0 on")
+    names = [*FINITE_SCALARS, "log_z_items", "log_z_users"]
+    if "discount_scale" in scalars.values:
+        names.append("discount_scale")
+        if not 0 < scalars.real("discount_scale") < math.inf:
+            scalars.refuse("discount_scale", "a finite number above 0")
     checked = CommitRecord(
         format=found.text("format"),
         version=found.whole("version"),
@@ -215,7 +220,7 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
         counts=CountsAddress(path=counts.text("path"), digest=counts.digest("digest")),
         rows={side: rows.whole(side, 1, 2**32 - 1) for side in SIDES},
         blocks={side: blocks.whole(side, 1, 2**32 - 1) for side in SIDES},
-        scalars={name: float(scalars.real(name)).hex() for name in (*FINITE_SCALARS, "log_z_items", "log_z_users")},
+        scalars={name: float(scalars.real(name)).hex() for name in names},
         backgrounds={side: backgrounds.numbers(side) for side in SIDES},
         seconds=found.seconds("seconds"),
         files=found.manifest("files"),
@@ -233,10 +238,10 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
 def _settings(found: _Fields) -> dict[str, Any]:
     values = found.inside("settings").values
     known = {field.name for field in fields(Settings)}
-    if set(values) != known:
+    if not known - Settings.later() <= set(values) <= known:
         found.refuse("settings", f"the settings {', '.join(sorted(known))}")
     try:
-        return Settings(**values).to_dict()
+        return Settings.from_record(values).to_dict()
     except InputError as error:
         raise DamagedStoreError(f"{found.where} holds settings that cannot be: {error}") from None
 
