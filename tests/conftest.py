@@ -14,6 +14,16 @@ from pairsym_dask.model import PairedSymbols
 # One thread pool of numba or BLAS must not slow the small arrays of the tests down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+SLOW = {"cluster", "s3", "notebooks", "docs", "study", "slow", "long"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever is not of a slow kind is quick, so that nobody needs to say so."""
+    for item in items:
+        if not SLOW & {marker.name for marker in item.iter_markers()}:
+            item.add_marker("quick")
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:

@@ -116,6 +116,7 @@ def test_folding_in_depends_neither_on_company_nor_on_threads(small, small_model
     assert (cut.users.mean == together.users.mean).all()
 
 
+@pytest.mark.cluster
 def test_folding_in_on_a_cluster_gives_the_same_bits(small, small_model):
     from distributed import Client, LocalCluster
 

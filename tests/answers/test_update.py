@@ -146,6 +146,7 @@ ps.load(sys.argv[1]).update(pd.read_parquet(sys.argv[2]), sys.argv[3] + "/counts
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["start", "sweep 2"])
 def test_a_killed_update_ends_with_the_same_bytes(tmp_path, early, when):
     LATE.to_parquet(tmp_path / "late.parquet")
@@ -170,6 +171,7 @@ def test_more_sweeps_go_on_by_update_or_fit(tmp_path, early):
     assert verify(again.path).sound
 
 
+@pytest.mark.cluster
 def test_an_update_on_a_cluster_gives_the_same_bits(tmp_path, early):
     from distributed import Client, LocalCluster
 
@@ -231,6 +233,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, early):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_command_line_updates_and_says_what_is_wrong(tmp_path, early):
     LATE.to_csv(tmp_path / "late.csv", index=False)
     words = ["late.csv", "--counts", "counts.zarr", "--model", "model.zarr", "--count", "count", "--sweeps", 2]

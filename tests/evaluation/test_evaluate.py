@@ -127,6 +127,7 @@ def test_fitted_model_is_judged_by_its_scores_and_conditionals(fitted, popularit
         assert row["log_likelihood"] == pytest.approx(np.log(model.conditional(row["user"])[row["item"]]), abs=1e-5)
 
 
+@pytest.mark.cluster
 def test_result_does_not_depend_on_the_scheduler(fitted):
     model, held_out = fitted
     expected = ps.evaluate(model, held_out, threads=2).per_user

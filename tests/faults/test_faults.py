@@ -88,6 +88,7 @@ def kill_cases(names: list[str], step: int) -> list[tuple[str, int]]:
     return cases
 
 
+@pytest.mark.slow
 def test_killed_at_any_operation_a_fit_resumes_to_the_same_bits(
     folder: Path, counts: Counts, reference: list[str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_killed_at_any_operation_a_fit_resumes_to_the_same_bits(
     assert sum(struck) == len(cases)
 
 
+@pytest.mark.slow
 def test_killed_again_during_resume_and_clean_up(folder: Path, counts: Counts, reference: list[str]) -> None:
     rng = random.Random(0)
     for _ in range(12):

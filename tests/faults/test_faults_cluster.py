@@ -32,9 +32,10 @@ from pairsym_dask.sweep.fit import fit
 SWEEPS = 3
 TESTS = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning:distributed", "ignore::ResourceWarning", "ignore::RuntimeWarning"
-)
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::UserWarning:distributed", "ignore::ResourceWarning", "ignore::RuntimeWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -195,6 +195,7 @@ def reference(tmp_path: Path) -> list[str]:
     return all_bits(tmp_path / "reference.zarr")
 
 
+@pytest.mark.slow
 def test_a_power_cut_at_any_moment_loses_no_reported_sweep(reference: list[str], tmp_path: Path) -> None:
     disk, counts = record_fit(tmp_path, 3)
     cases, lost = losses(disk, counts, reference, tmp_path, 43, 3)
@@ -210,6 +211,7 @@ def test_long_power_cuts(reference: list[str], tmp_path: Path) -> None:
     assert lost == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fsync", "fsync_folder"])
 def test_without_its_fsyncs_the_protocol_would_lose_sweeps(call: str, reference: list[str], tmp_path: Path) -> None:
     disk, counts = record_fit(tmp_path, 3, without=(call,))

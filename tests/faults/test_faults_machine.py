@@ -128,6 +128,7 @@ def live(life: type[Life], examples: int, steps: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_any_life_of_a_store_keeps_every_reported_sweep(life: type[Life]) -> None:
     live(life, 8, 10)
 

@@ -25,7 +25,7 @@ from pairsym_dask.store.verify import verify
 
 pytest.importorskip("moto")
 pytest.importorskip("s3fs")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = [pytest.mark.s3, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
 
 SECRET = "wJalrXUtnFEMI-not-a-real-one"
 

@@ -99,6 +99,7 @@ def test_store_depends_neither_on_scheduler_nor_on_task_size(tmp_path, monkeypat
     assert len(digests) == 1
 
 
+@pytest.mark.cluster
 def test_cluster_makes_the_same_store(tmp_path):
     from distributed import Client, LocalCluster
 

@@ -77,6 +77,7 @@ def test_training_store_keeps_every_symbol_of_its_parent(tmp_path):
     assert held_out["item"].isin(["x", "y", "z"]).all()
 
 
+@pytest.mark.cluster
 def test_split_is_the_same_whatever_runs_it(tmp_path, monkeypatch):
     counts, _ = make(tmp_path / "c.zarr", (400, 30))
     train, held_out = ps.leave_one_out(counts, tmp_path / "t.zarr", random_state=3)

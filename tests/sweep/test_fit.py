@@ -51,6 +51,7 @@ def test_five_sweeps_equal_the_dense_reference(tmp_path, variant, dtype, toleran
     assert abs(model._fitted.scalar("xi_star") / state.xi_star - 1) < tolerance
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 1000),
@@ -96,6 +97,7 @@ def test_the_start_does_not_depend_on_blocks():
     assert not (whole == starting_normals(7, "items", 0, 50, 6)).any()
 
 
+@pytest.mark.cluster
 def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small):
     from distributed import Client, LocalCluster
 
@@ -197,6 +199,7 @@ ps.PairedSymbols(factors=5).fit(sys.argv[1], sys.argv[2], sweeps=40, progress=Fa
 """
 
 
+@pytest.mark.slow
 def test_a_killed_fit_ends_with_the_same_bytes(tmp_path, small):
     whole = ps.PairedSymbols(factors=5).fit(small, tmp_path / "whole.zarr", sweeps=40, progress=False)
     path = tmp_path / "killed.zarr"

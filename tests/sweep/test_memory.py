@@ -7,6 +7,7 @@ import sys
 import time
 
 import psutil
+import pytest
 
 import pairsym_dask as ps
 from pairsym_dask.run.memory import MIB
@@ -30,6 +31,7 @@ def peak(*command):
     return most
 
 
+@pytest.mark.slow
 def test_peak_memory_stays_within_budget_and_projection(tmp_path):
     counts = ps.simulate(tmp_path / "counts.zarr", users=300_000, items=3_000, pairs=1_500_000, random_state=0)
     plan = Plan.make(counts, Settings())

@@ -1,4 +1,4 @@
-"""The command line as people type it: real processes, real terminals' absence, one-sentence errors."""
+"""The command line as people type it: results, one-sentence errors; what depends on a process runs in one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pandas as pd
 import pytest
-from helpers.command import run
+from helpers.command import run, run_here
 
 import pairsym_dask as ps
 
@@ -33,29 +33,31 @@ def test_from_csv_to_recommendations(folder):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:8] == ["user", "item", "rank", "probability", "sigma", "sd", "low", "high"]
     assert len(done.stdout.strip().splitlines()) == 5
-    done = run("recommend", "model.zarr", "user1", "--output", "one.csv", cwd=folder)
+    done = run_here("recommend", "model.zarr", "user1", "--output", "one.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert pd.read_csv(folder / "one.csv")["user"].unique().tolist() == ["user1"]
-    done = run("recommend", "model.zarr", "--all", "--output", "top.parquet", "-n", 1, cwd=folder)
+    done = run_here("recommend", "model.zarr", "--all", "--output", "top.parquet", "-n", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(folder / "top.parquet")) == 23
 
 
 def test_lists_by_strategy_and_with_filters(folder):
     words = ("recommend", "model.zarr", "user1", "--strategy", "thompson", "--random-state", 3, "--include-seen")
-    done = run(*words, "--items", "item1", "--items", "item2", "--items", "item5", "--exclude", "item2", cwd=folder)
+    done = run_here(
+        *words, "--items", "item1", "--items", "item2", "--items", "item5", "--exclude", "item2", cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     assert {line.split()[1] for line in done.stdout.strip().splitlines()[1:]} == {"item1", "item5"}
 
 
 def test_similar_items_and_users(folder):
     model = ps.load(folder / "model.zarr")
-    done = run("similar", "model.zarr", "item1", "-n", 3, "--measure", "model", cwd=folder)
+    done = run_here("similar", "model.zarr", "item1", "-n", 3, "--measure", "model", cwd=folder)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.strip().splitlines()]
     assert lines[0] == ["item", "rank", "similarity"]
     assert [line[0] for line in lines[1:]] == model.similar_items("item1", n=3, measure="model")["item"].tolist()
-    done = run("similar", "model.zarr", "user1", "--users", "--output", "alike.csv", cwd=folder)
+    done = run_here("similar", "model.zarr", "user1", "--users", "--output", "alike.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert pd.read_csv(folder / "alike.csv")["user"].tolist() == model.similar_users("user1")["user"].tolist()
 
@@ -70,30 +72,30 @@ def test_fit_logs_a_line_a_sweep_without_a_terminal(folder):
 
 
 def test_split_evaluate_compare_and_verify(folder):
-    done = run("split", "plays.zarr", "train.zarr", "held.csv", "--random-state", 1, cwd=folder)
+    done = run_here("split", "plays.zarr", "train.zarr", "held.csv", "--random-state", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(pd.read_csv(folder / "held.csv")) == 23
-    assert run("fit", "train.zarr", "trained.zarr", "--factors", 2, "--sweeps", 2, cwd=folder).returncode == 0
-    done = run("evaluate", "trained.zarr", "held.csv", cwd=folder)
+    assert run_here("fit", "train.zarr", "trained.zarr", "--factors", 2, "--sweeps", 2, cwd=folder).returncode == 0
+    done = run_here("evaluate", "trained.zarr", "held.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "ndcg" in done.stdout.lower()
-    done = run("compare", "trained.zarr", "held.csv", cwd=folder)
+    done = run_here("compare", "trained.zarr", "held.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "popularity" in done.stdout
     for store in ("train.zarr", "trained.zarr"):
-        done = run("verify", store, cwd=folder)
+        done = run_here("verify", store, cwd=folder)
         assert done.returncode == 0, done.stdout
         assert "sound" in done.stdout
     chunk = next((folder / "train.zarr" / "by_user" / "index").rglob("c*0*"))
     chunk = next(path for path in [chunk, *chunk.rglob("*")] if path.is_file())
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
-    done = run("verify", "train.zarr", cwd=folder)
+    done = run_here("verify", "train.zarr", cwd=folder)
     assert done.returncode == 3
     assert "NOT SOUND" in done.stdout
 
 
 def test_info_of_both_stores(folder):
-    counts, model = (run("info", name, cwd=folder).stdout for name in ("plays.zarr", "model.zarr"))
+    counts, model = (run_here("info", name, cwd=folder).stdout for name in ("plays.zarr", "model.zarr"))
     assert "23 users x" in counts
     assert "labels: users strings" in counts
     assert "sweep 4, bound" in model
@@ -121,7 +123,7 @@ def test_info_of_both_stores(folder):
     ],
 )
 def test_errors_are_one_sentence_and_exit_code_2(folder, words, message):
-    done = run(*words, cwd=folder)
+    done = run_here(*words, cwd=folder)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert message in done.stderr
@@ -129,6 +131,7 @@ def test_errors_are_one_sentence_and_exit_code_2(folder, words, message):
     assert not (folder / "m.zarr").exists()
 
 
+@pytest.mark.cluster
 def test_a_scheduler_that_does_not_answer_is_an_error(folder):
     with socket.socket() as taken:  # a port that accepts and then says nothing
         taken.bind(("127.0.0.1", 0))
@@ -139,6 +142,7 @@ def test_a_scheduler_that_does_not_answer_is_an_error(folder):
     assert done.stderr.strip().startswith(f"pairsym: the dask scheduler at {address} does not answer")
 
 
+@pytest.mark.cluster
 def test_a_scheduler_by_address_gives_the_same_bits(folder):
     from distributed import LocalCluster
 
@@ -155,6 +159,7 @@ def test_help_needs_no_heavy_imports():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_demo_shows_what_it_promises(tmp_path):
     done = run("demo", "--sweeps", 4, "--keep", tmp_path / "demo")
     assert done.returncode == 0, done.stderr

@@ -82,6 +82,7 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     exec(compile("\n" * block.line + block.code, block.page, "exec"), names)
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +146,7 @@ def block_with(page: str, words: str, language: str = "python") -> Block:
     return found
 
 
+@pytest.mark.docs
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_slurm_lines_make_the_job_script_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
@@ -155,6 +157,7 @@ def test_the_slurm_lines_make_the_job_script_of_the_page(capsys: pytest.CaptureF
     assert re.search(r"dask_worker tcp://\S+ .*--nthreads 4 --memory-limit 16\S+ --nworkers 4", printed[-1])
 
 
+@pytest.mark.docs
 def test_the_kubernetes_lines_make_a_cluster_of_such_workers() -> None:
     pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed")
     names: dict[str, Any] = {}

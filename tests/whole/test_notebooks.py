@@ -28,6 +28,7 @@ def outputs(notebook):
     return [(cell, output) for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
+@pytest.mark.notebooks
 @pytest.mark.parametrize("name", NOTEBOOKS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

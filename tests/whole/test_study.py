@@ -15,6 +15,8 @@ import pytest
 
 import pairsym_dask as ps
 
+pytestmark = pytest.mark.study
+
 WORKFLOWS = Path(__file__).resolve().parents[2] / "workflows"
 FEW = ["--factors", "3", "--sweeps", "2"]
 SCRIPTS = {

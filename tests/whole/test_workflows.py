@@ -89,6 +89,7 @@ def s3() -> Iterator[dict[str, str]]:
     server.stop()
 
 
+@pytest.mark.study
 def test_every_step_on_threads(folder: Path) -> None:
     top = pd.read_parquet(folder / "top.parquet")
     assert len(top) == 400
@@ -101,6 +102,8 @@ def test_every_step_on_threads(folder: Path) -> None:
     assert not known & set(zip(top["user"], top["item"], strict=True))
 
 
+@pytest.mark.s3
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_the_same_steps_on_a_cluster_of_processes_and_s3_give_the_same_bits(
     folder: Path, s3: dict[str, str], tmp_path: Path
