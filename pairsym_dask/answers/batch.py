@@ -12,15 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import StoreError
 from ..run.execute import run_tasks
-from ..store.counts import Counts
+from ..store.counts import MARK, Counts
+from ..store.counts_writer import claim
 from ..store.model_store import Commit
+from ..store.ours import Names
 from ..store.storage import Storage, open_storage
 from .predict import predictor_of, sigma_of
 from .query import Query
 
-MARK = "unfinished"
+UNFINISHED = b"Recommendations are being written here, or their writer was interrupted.\n"
+NAMES: Names = {r"part-\d{5,}\.parquet": None}
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,7 @@ def recommend_all(
 ) -> int:
     """Write a folder of Parquet files, one a block of users; an unfinished one is begun again. The number of rows."""
     storage = open_storage(path, storage_options)
-    if storage.exists(MARK):
-        for key in storage.keys():
-            storage.remove(key)
-    elif os.path.exists(storage.url) or storage.keys():
-        raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
-    storage.write(MARK, b"Recommendations are being written here, or their writer was interrupted.\n")
+    claim(storage, "folder of recommendations", UNFINISHED, NAMES)
     order = Order(commit, counts, storage, query)
     blocks = range(counts.cuts["users"].blocks)
     run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these

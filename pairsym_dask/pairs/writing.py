@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import time
 import uuid
@@ -18,10 +19,9 @@ from ..run.memory import parse_memory
 from ..run.process import turn
 from ..run.progress import duration
 from ..store.counts import MARK
-from ..store.counts_writer import begin
-from ..store.local import LocalStorage
+from ..store.counts_writer import begin, give_back
 from ..store.scratch import Scratch
-from ..store.storage import Storage, open_storage
+from ..store.storage import Storage, is_local, open_storage
 
 ROWS = 2**20  # pairs a task, at most about
 LEAST_ROWS = 2**14
@@ -105,14 +105,12 @@ def rows_a_task(memory: Any, tasks: int) -> int:
 def writing(path: Any, options: dict[str, Any]) -> Iterator[Storage]:
     """A new store's folder; bad input leaves nothing of it behind."""
     storage = open_storage(path, options)
-    new = not (isinstance(storage, LocalStorage) and storage.root.exists())
+    new = is_local(storage.url) and not os.path.exists(storage.url)
     begin(storage)
     try:
         yield storage
     except (InputError, MemoryBudgetError):
-        for folder in storage.folders():
-            storage.remove(folder)
-        storage.remove(MARK)
-        if new and isinstance(storage, LocalStorage):
-            storage.root.rmdir()
+        give_back(storage)
+        if new:
+            storage.remove_root()
         raise

@@ -30,7 +30,7 @@ from .storage import Storage, open_storage
 
 FORMAT, VERSION = "pairsym-counts", 1
 RECORD = "counts.json"
-MARK = "unfinished"  # key that marks a folder as a store being written
+MARK = "unfinished"  # key that marks a folder as one that is being written
 
 
 @dataclass(frozen=True)

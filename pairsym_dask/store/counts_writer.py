@@ -14,8 +14,13 @@ from ..settings import SIDES
 from .arrays import STRING, ArraySpec, Manifest, write_block, write_metadata
 from .counts import FORMAT, MARK, RECORD, VERSION, Counts, open_counts
 from .cuts import Layout, Tile
+from .ours import ARRAYS, Names
 from .records import canonical, seal
-from .storage import Storage, digest, is_local, open_storage
+from .scratch import FOLDERS
+from .storage import Storage, digest, open_storage
+
+UNFINISHED = b"This counts store is being written, or its writer was interrupted.\n"
+NAMES: Names = {"zarr.json": None, "by_user|by_item|users|items": ARRAYS, **FOLDERS}
 
 
 def write_tile(storage: Storage, layout: Layout, side: str, block: int, group: int, tile: Tile) -> list[Any]:
@@ -36,17 +41,33 @@ def begin(path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any
     storage = open_storage(path, storage_options)
     if storage.exists(RECORD):
         raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
-    if storage.exists(MARK):
-        for name in storage.folders():
-            storage.remove(name)
-    elif storage.keys() or _is_file(storage):
-        raise StoreError(f"{storage.url} exists already and is not an unfinished counts store; give another path")
-    storage.write(MARK, b"This counts store is being written, or its writer was interrupted.\n")
+    claim(storage, "counts store", UNFINISHED, NAMES)
     return storage
 
 
-def _is_file(storage: Storage) -> bool:
-    return is_local(storage.url) and os.path.isfile(storage.url)
+def give_back(storage: Storage) -> None:
+    """Remove what a writer has left after `begin`, for one whose input is refused."""
+    storage.remove_ours("", NAMES)
+    storage.remove(MARK)
+
+
+def claim(storage: Storage, what: str, text: bytes, names: Names) -> None:
+    """Mark a folder as one that is being written; what an interrupted writer of the same kind left there is removed.
+
+    The mark's text says whose it is. Anything in the folder that is not by its name such a writer's is left alone, and
+    the folder is refused.
+    """
+    if storage.exists(MARK) and storage.size(MARK) == len(text) and storage.read(MARK) == text:
+        strangers = storage.strangers({**names, MARK: None})
+        if strangers:
+            raise StoreError(
+                f"{storage.url} holds {strangers[0]}, which no writer of an unfinished {what} has left there; "
+                "move it away, or give another path"
+            )
+        storage.remove_ours("", names)
+    elif storage.exists(MARK) or storage.strangers({MARK: None}):
+        raise StoreError(f"{storage.url} exists already and is not an unfinished {what}; give another path")
+    storage.write(MARK, text)
 
 
 def finish(

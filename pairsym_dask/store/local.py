@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ..errors import StoreError
 from . import writers as writing
+from .ours import PARTIAL, Names, below, is_file
 from .storage import Entry, Storage, check_key
 from .writers import writers
 
-PARTIAL = ".partial"  # ending of files that are being written
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -272,28 +272,72 @@ class LocalStorage(Storage):
         base = self._path(prefix) if prefix else self.root
         return sorted(entry.name for entry in os.scandir(base) if entry.is_dir()) if base.is_dir() else []
 
-    def remove(self, prefix: str) -> None:
-        path = self._path(prefix)
+    def remove(self, key: str) -> None:
+        path = self._path(key)
         writers.seen(self.url)
         with self._words("remove", path):
-            self._remove(path)
-
-    def remove_soon(self, prefix: str) -> None:
-        if not writing.IN_TURN:
-            writers.add(self.url, lambda: self.remove(prefix))
-        else:
-            self.remove(prefix)
-
-    def _remove(self, path: Path) -> None:
-        try:
-            if path.is_dir() and not path.is_symlink():
-                for entry in sorted(os.listdir(path)):
-                    self._remove(path / entry)
-                disk.rmdir(path)
-            else:
+            try:
                 disk.unlink(path)
-        except FileNotFoundError:
-            pass
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                pass
+
+    def remove_ours(self, prefix: str, names: Names) -> None:
+        path = self._path(prefix) if prefix else self.root
+        writers.seen(self.url)
+        with self._words("remove", path):
+            self._remove_ours(path, names)
+            if prefix:
+                self._remove_empty(path)
+
+    def remove_ours_soon(self, prefix: str, names: Names) -> None:
+        if not writing.IN_TURN:
+            writers.add(self.url, lambda: self.remove_ours(prefix, names))
+        else:
+            self.remove_ours(prefix, names)
+
+    def _remove_ours(self, folder: Path, names: Names) -> None:
+        for name in _listed(folder):
+            path = folder / name
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    inner = below(names, name)
+                    if inner is not None:
+                        self._remove_ours(path, inner)
+                        self._remove_empty(path)
+                elif is_file(names, name) and not path.is_symlink():
+                    disk.unlink(path)
+            except FileNotFoundError:
+                pass
+
+    def _remove_empty(self, folder: Path) -> None:
+        if folder.is_dir() and not folder.is_symlink() and not _listed(folder):
+            try:
+                disk.rmdir(folder)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # something came meanwhile
+                    raise
+
+    def remove_root(self) -> None:
+        with self._words("remove", self.root):
+            self._remove_empty(self.root)
+
+    def strangers(self, names: Names, prefix: str = "") -> list[str]:
+        path = self._path(prefix) if prefix else self.root
+        writers.seen(self.url)
+        if path.exists() and not path.is_dir():
+            return [path.name]
+        return [found.relative_to(path).as_posix() for found in self._strangers(path, names)]
+
+    def _strangers(self, folder: Path, names: Names) -> Iterator[Path]:
+        for name in _listed(folder):
+            path = folder / name
+            if path.is_dir() and not path.is_symlink():
+                inner = below(names, name)
+                yield from [path] if inner is None else self._strangers(path, inner)
+            elif path.is_symlink() or not is_file(names, name):
+                yield path
 
     def move(self, prefix: str, target: str) -> None:
         path, goal = self._path(prefix), self._path(target)
@@ -324,15 +368,13 @@ class LocalStorage(Storage):
                 except PermissionError:
                     break
 
-    def remove_partials(self, prefix: str, before: float) -> None:
+    def remove_partials(self, prefix: str, names: Names, before: float) -> None:
         base = self._path(prefix) if prefix else self.root
-        if not base.is_dir():
-            return
         with self._words("remove", base):
-            for name in sorted(os.listdir(base)):
+            for name in _listed(base):
                 path = base / name
                 try:
-                    if name.endswith(PARTIAL) and path.lstat().st_mtime < before:
+                    if name.endswith(PARTIAL) and is_file(names, name) and path.lstat().st_mtime < before:
                         disk.unlink(path)
                 except FileNotFoundError:
                     pass
@@ -342,3 +384,11 @@ class LocalStorage(Storage):
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
+
+
+def _listed(folder: Path) -> list[str]:
+    """Names in a folder, in order; none when it is not there."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

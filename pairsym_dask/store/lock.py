@@ -23,9 +23,11 @@ from typing import Any
 import psutil
 
 from ..errors import StoreError
+from .records import SMALL_BYTES, holder_record
 from .storage import Storage
 
-_RECORD = re.compile(r"lock/\d{5,}\.json")
+_NUMBERED = re.compile(r"lock/(\d{5,20})\.(json|beat)")
+_PROBE = re.compile(r"lock/[0-9a-f]{32}\.clock")
 BEAT_SECONDS = 10.0
 _held: set[str] = set()  # ids of the locks that this process holds
 STALE_SECONDS = 60.0  # a holder on another machine that has not beaten for so long is dead
@@ -59,23 +61,29 @@ def holder(storage: Storage, reading: bool = False) -> Holder | None:
 
     With `reading` nothing is written to the store: this machine's clock is taken for the store's.
     """
-    records = [key for key in storage.listing("lock") if _RECORD.fullmatch(key)]
+    records = [key for key in storage.listing("lock") if _number(key) and key.endswith(".json")]
     if not records:
         return None
-    key = max(records)
+    key = max(records, key=_number)
     try:
-        record = json.loads(storage.read(key))
-        found = (str(record["host"]), int(record["pid"]), str(record["since"]))
-        same, started, name = record["machine"] == _machine(), float(record["started"]), str(record["id"])
+        record = holder_record(storage.read(key, limit=SMALL_BYTES))
     except FileNotFoundError:
         return holder(storage, reading)  # released in between
-    except (ValueError, KeyError, TypeError):
-        found, same, started, name = ("an unknown machine", 0, "an unknown time"), False, 0.0, ""
-    if same and found[1] == os.getpid():
-        alive = name in _held  # one that this process could not remove when its fit ended holds nothing
+    if record is None:
+        return Holder(key, "an unknown machine", 0, "an unknown time", _beats(storage, key, reading))
+    if record.machine != _machine():
+        alive = _beats(storage, key, reading)
+    elif record.pid == os.getpid():
+        alive = record.id in _held  # one that this process could not remove when its fit ended holds nothing
     else:
-        alive = _runs(found[1], started) if same else _beats(storage, key, reading)
-    return Holder(key, *found, alive)
+        alive = _runs(record.pid, record.started)
+    return Holder(key, record.host, record.pid, record.since, alive)
+
+
+def _number(key: str) -> int:
+    """The number of a lock by the key of its record or its beat, 0 for other keys."""
+    match = _NUMBERED.fullmatch(key)
+    return int(match[1]) if match else 0
 
 
 def _runs(pid: int, started: float) -> bool:
@@ -112,6 +120,7 @@ class Lock:
         self.storage = storage
         self.key = ""
         self._id = uuid.uuid4().hex
+        self._bytes = b""  # of the record
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -133,12 +142,13 @@ class Lock:
         held = holder(self.storage)
         if held is not None and held.alive:
             raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
-        number = 1 if held is None else int(held.key[5:-5]) + 1
+        number = 1 if held is None else _number(held.key) + 1
         self.key = f"lock/{number:05d}.json"
-        if not self.storage.put_if_absent(self.key, self._record()):
+        self._bytes = self._record()
+        if not self.storage.put_if_absent(self.key, self._bytes):
             return False
         # A listing taken while another one took over may have shown neither lock: look again.
-        if any(key.endswith(".json") and key > self.key for key in self.storage.listing("lock")):
+        if any(key.endswith(".json") and _number(key) > number for key in self.storage.listing("lock")):
             self.storage.remove(self.key)
             return False
         return True
@@ -157,13 +167,24 @@ class Lock:
 
     def _sweep_out(self) -> None:
         """Remove what dead holders left."""
-        for key in self.storage.listing("lock"):
-            if key < self.key and (key.endswith((".json", ".beat")) or ".clock" in key):
+        found = self.storage.listing("lock")
+        since = found[self.key].changed - STALE_SECONDS if self.key in found else 0.0
+        for key, entry in found.items():
+            if 0 < _number(key) < _number(self.key) or (_PROBE.fullmatch(key) and entry.changed < since):
                 self.storage.remove(key)
+
+    def _is_mine(self) -> bool:
+        """Whether the record is still this holder's: after a long stop the store, or the number, may be another's."""
+        try:
+            return self.storage.read(self.key, limit=SMALL_BYTES) == self._bytes
+        except FileNotFoundError:
+            return False
 
     def _beat(self) -> None:
         while not self._stop.wait(BEAT_SECONDS):
             try:
+                if not self._is_mine():
+                    return
                 self.storage.write(f"{self.key[:-5]}.beat", b"")
             except Exception:
                 pass  # a store that cannot be written stops the fit by itself; a missed beat need not
@@ -180,5 +201,6 @@ class Lock:
 
     def _remove(self) -> None:
         _held.discard(self._id)
-        self.storage.remove(self.key)
-        self.storage.remove(f"{self.key[:-5]}.beat")
+        if self._is_mine():
+            self.storage.remove(self.key)
+            self.storage.remove(f"{self.key[:-5]}.beat")

@@ -27,6 +27,7 @@ from ..settings import SIDES, Settings
 from . import attempts
 from .arrays import ArraySpec, Manifest, Sealed, group_metadata, write_metadata
 from .lock import Holder, Lock, holder, now
+from .ours import ARRAYS, Names
 from .records import (
     SMALL_BYTES,
     CommitRecord,
@@ -47,6 +48,13 @@ SPARE = 2**20  # bytes that must be free beside a generation: for its metadata a
 GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
 _COMMIT = re.compile(r"commits/(\d{5,})\.json")
 _REMOVED = "removed-"  # a generation that is being deleted
+NAMES: Names = {"zarr.json": None, "receipt": None, "users|items": ARRAYS}  # in a generation
+FOLDERS: dict[str, Names] = {  # beside the generations
+    "": {"zarr.json": None},
+    "commits": {r"\d{5,}\.json": None},
+    attempts.FOLDER: {r"generation-.+\.json": None},
+    "lock": {r"\d{5,}\.(json|beat)|[0-9a-f]{32}\.clock": None},
+}
 
 
 def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Settings) -> dict[str, ArraySpec]:
@@ -328,8 +336,8 @@ class ModelStore:
         committed = {commit.folder for commit in commits}
         clock: float | None = None
         for name in self.storage.folders():
-            if name.startswith(_REMOVED):
-                self.storage.remove(name)
+            if name.startswith(_REMOVED) and GENERATION.fullmatch(name.removeprefix(_REMOVED)):
+                self.storage.remove_ours(name, NAMES)
             elif (match := GENERATION.fullmatch(name)) and name not in kept:
                 if name not in committed and grace > 0:
                     clock = now(self.storage) if clock is None else clock
@@ -342,8 +350,8 @@ class ModelStore:
             if self.storage.exists(commit_key(sweep)):
                 attempts.forget(self.storage, name)
         if clock is not None:
-            for folder in ("", "commits", "lock"):
-                self.storage.remove_partials(folder, clock - grace)
+            for folder, names in FOLDERS.items():
+                self.storage.remove_partials(folder, names, clock - grace)
 
     def _is_lost(self, name: str, sweep: int) -> bool:
         """Whether an attempt can never be committed: its sweep has another commit, or it is given up now."""
@@ -355,16 +363,16 @@ class ModelStore:
         return record.get("generation") != name
 
     def remove_generation(self, folder: str) -> None:
-        """Delete a generation so that it is never seen half deleted."""
-        if not is_local(self.url):
+        """Delete a generation so that it is never seen half deleted; what is not ours in it stays where it is."""
+        if not is_local(self.url) or self.storage.strangers(NAMES, folder):
             self.storage.remove(f"{folder}/zarr.json")
-            self.storage.remove(folder)
+            self.storage.remove_ours(folder, NAMES)
             return
         try:
             self.storage.move(folder, _REMOVED + folder)
         except FileNotFoundError:
             return  # gone already
-        self.storage.remove_soon(_REMOVED + folder)
+        self.storage.remove_ours_soon(_REMOVED + folder, NAMES)
 
 
 def commit_key(sweep: int) -> str:

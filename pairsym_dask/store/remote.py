@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import StoreError
+from .ours import Names, is_ours
 from .storage import Entry, Storage, check_key
 
 
@@ -130,12 +131,26 @@ class RemoteStorage(Storage):
                 return []
         return sorted(entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory")
 
-    def remove(self, prefix: str) -> None:
-        with self._words("remove", prefix):
+    def remove(self, key: str) -> None:
+        with self._words("remove", key):
             try:
-                self.fs.rm(self._path(prefix), recursive=True)
+                self.fs.rm_file(self._path(key))
             except FileNotFoundError:
                 pass
+
+    def remove_ours(self, prefix: str, names: Names) -> None:
+        start = len(prefix) + 1 if prefix else 0
+        keys = [key for key in self.keys(prefix) if is_ours(names, key[start:])]
+        with self._words("remove", prefix):
+            try:
+                if keys:
+                    self.fs.rm([self._path(key) for key in keys])
+            except FileNotFoundError:
+                pass
+
+    def strangers(self, names: Names, prefix: str = "") -> list[str]:
+        start = len(prefix) + 1 if prefix else 0
+        return [key[start:] for key in self.keys(prefix) if not is_ours(names, key[start:])]
 
     def move(self, prefix: str, target: str) -> None:
         with self._words("move", prefix):

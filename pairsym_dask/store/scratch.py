@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .ours import Names
 from .storage import Storage
+
+STEP = "[a-z]+"  # name of a step's folder
+NAMES: Names = {"[a-z0-9-]+": None}  # of the files of a step
+FOLDERS: Names = {r"scratch-[0-9a-f]+": {STEP: NAMES}}
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Scratch:
         self.storage.make_folder(f"{self.name}/{step}")
 
     def remove(self, step: str = "") -> None:
-        self.storage.remove(f"{self.name}/{step}" if step else self.name)
+        """Remove what a step has left, or all steps."""
+        self.storage.remove_ours(f"{self.name}/{step}" if step else self.name, NAMES if step else {STEP: NAMES})
 
     def write(self, key: str, *arrays: np.ndarray) -> tuple[Stored, ...]:
         """Put arrays under one key; running a task twice leaves the same bytes."""

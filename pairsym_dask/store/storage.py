@@ -14,6 +14,7 @@ from typing import Any
 import xxhash
 
 from ..errors import StoreError
+from .ours import Names
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -89,13 +90,24 @@ class Storage:
         """Names of the folders directly below a folder, sorted."""
         raise NotImplementedError
 
-    def remove(self, prefix: str) -> None:
-        """Delete a key, or a folder with all that is in it; nothing happens if it is not there."""
+    def remove(self, key: str) -> None:
+        """Delete a key; nothing happens if it is not there."""
         raise NotImplementedError
 
-    def remove_soon(self, prefix: str) -> None:
-        """Delete like `remove`, finished by the next `settle`."""
-        self.remove(prefix)
+    def remove_ours(self, prefix: str, names: Names) -> None:
+        """Delete what is ours by its name below a folder, and the folders that are empty then."""
+        raise NotImplementedError
+
+    def remove_ours_soon(self, prefix: str, names: Names) -> None:
+        """Delete like `remove_ours`, finished by the next `settle`."""
+        self.remove_ours(prefix, names)
+
+    def strangers(self, names: Names, prefix: str = "") -> list[str]:
+        """What is not ours below a folder: files, links and, where there are such, folders of other names."""
+        raise NotImplementedError
+
+    def remove_root(self) -> None:
+        """Delete the store's own folder if it is empty."""
 
     def move(self, prefix: str, target: str) -> None:
         """Rename a key or a folder within the store."""
@@ -122,8 +134,8 @@ class Storage:
     def sync_names(self, folder: str) -> None:
         """Make the names directly in a folder durable, and the folder's own name."""
 
-    def remove_partials(self, prefix: str, before: float) -> None:
-        """Delete what interrupted writers left directly in a folder before a time."""
+    def remove_partials(self, prefix: str, names: Names, before: float) -> None:
+        """Delete what interrupted writers of our files left directly in a folder before a time."""
 
     def free(self) -> int | None:
         """Bytes free for this store, None where that has no meaning."""

@@ -43,7 +43,7 @@ def test_dead_attempts_are_removed_after_a_grace_time(
     attempt = path / "generation-00002-abcdef/users/mean"
     attempt.mkdir(parents=True)
     (attempt / "c.0.0").write_bytes(b"zombie")
-    partial = path / "commits/.00002.json.abc.partial"
+    partial = path / "commits/.00002.json.0123456789ab.partial"
     partial.write_bytes(b"")
     run_fit(counts, path, 1)
     assert attempt.exists()

@@ -82,10 +82,11 @@ def test_removing_follows_no_links(tmp_path: Path) -> None:
     store.write("folder/a", b"x")
     os.symlink(tmp_path / "outside", tmp_path / "store/folder/link")
     os.symlink(tmp_path / "outside", tmp_path / "store/other")
-    store.remove("folder")
+    store.remove_ours("folder", {"a|link": None, "file": None})
     store.remove("other")
     assert (tmp_path / "outside/file").read_text() == "precious"
-    assert os.listdir(tmp_path / "store") == []
+    assert os.listdir(tmp_path / "store") == ["folder"]
+    assert os.listdir(tmp_path / "store/folder") == ["link"]  # we make no links: it is somebody's
 
 
 def test_a_file_system_without_hard_links_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
