@@ -11,6 +11,8 @@ from typing import Any
 
 import fsspec.core
 from dask.base import tokenize
+from dask.hashing import hash_buffer_hex
+from dask.tokenize import normalize_token
 
 from ..errors import InputError, StoreError
 from ..pairs.files import find_files
@@ -78,16 +80,43 @@ def _grow(
         raise InputError(
             "new pairs cannot come as a matrix, whose rows have no labels; give a frame, files or a Counts"
         )
-    remark = f" (update {tokenize(counts.digest, columns, [_fingerprint(one, options) for one in listed])})"
+    found = [_fingerprint(one, options) for one in listed]
+    remark = _remark(counts.digest, (columns.user, columns.item, columns.count), found)
     if open_storage(path, options).exists(RECORD):
         there = open_counts(path, options)
-        if not there.record["source"].endswith(remark):
+        known = (remark, _remark(counts.digest, FirstColumns(columns), found))
+        if not there.record["source"].endswith(known):
             raise StoreError(
                 f"{there.path} exists already and is not the store of {counts.path} with just these new pairs; "
                 "remove it first, or give another path"
             )
         return there
     return write_pairs([counts, *listed], path, columns, options, remark, **where)
+
+
+def _remark(*what: Any) -> str:
+    """The end of what a grown store says about its source: which pairs were added to which."""
+    return f" (update {tokenize(*what)})"
+
+
+class FirstColumns:
+    """Columns as stores of version 0.1.0 remember them, where dask hashed the class `pairsym_dask.sources.Columns`."""
+
+    REFERENCE = (
+        b"\x80\x05\x95$\0\0\0\0\0\0\0\x8c\x14pairsym_dask.sources\x94\x8c\x07Columns\x94\x93\x94."  # a pickle of it
+    )
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def __dask_tokenize__(self) -> Any:
+        parameters = self.columns.__dataclass_params__  # type: ignore[attr-defined]
+        names = parameters.__slots__
+        return (
+            (hash_buffer_hex(self.REFERENCE), []),
+            [(name, getattr(parameters, name)) for name in names],
+            [(name, normalize_token(getattr(self.columns, name))) for name in ("user", "item", "count")],
+        )
 
 
 def _fingerprint(source: Any, options: dict[str, Any]) -> Any:

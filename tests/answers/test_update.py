@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from dask.base import tokenize
 from helpers.command import run
 from helpers.stores import fitted_arrays
 
 import pairsym_dask as ps
+from pairsym_dask.pairs.ingest import write_pairs
+from pairsym_dask.pairs.parts import Columns
 from pairsym_dask.store.verify import verify
 
 
@@ -134,6 +139,8 @@ KILL = """
 import os, signal, sys
 import pandas as pd
 import pairsym_dask as ps
+from pairsym_dask.pairs.ingest import write_pairs
+from pairsym_dask.pairs.parts import Columns
 from pairsym_dask.sweep import fit
 
 def die(*_):
@@ -246,3 +253,21 @@ def test_the_command_line_updates_and_says_what_is_wrong(tmp_path, early):
     done = run("update", early.path, "missing.csv", "--counts", "c.zarr", "--model", "m.zarr", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip() == "pairsym: no such file: missing.csv"
+
+
+def test_an_update_that_the_version_before_interrupted_goes_on(early, tmp_path, monkeypatch):
+    """Version 0.1.0 wrote dask's token of its class `pairsym_dask.sources.Columns` into the grown store's record."""
+    before = dataclasses.make_dataclass("Columns", ["user", "item", "count"], frozen=True)
+    before.__module__ = "pairsym_dask.sources"
+    module = types.ModuleType(before.__module__)
+    module.Columns = before
+    monkeypatch.setitem(sys.modules, before.__module__, module)
+    remark = f" (update {tokenize(early.counts.digest, before('user', 'item', 'count'), [LATE])})"
+    monkeypatch.delitem(sys.modules, before.__module__)
+    columns, where = Columns("user", "item", "count"), {"client": None, "threads": None, "progress": False}
+    write_pairs([early.counts, LATE], tmp_path / "counts.zarr", columns, {}, remark, memory=None, **where)
+    written = (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns
+    assert updated(early, tmp_path).history["sweep"].iloc[-1] == 3
+    assert (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns == written
+    with pytest.raises(ps.StoreError, match="is not the store of .* with just these new pairs"):
+        updated(early, tmp_path, source=LATE.iloc[1:])
