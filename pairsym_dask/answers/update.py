@@ -102,9 +102,8 @@ def _remark(*what: Any) -> str:
 class FirstColumns:
     """Columns as stores of version 0.1.0 remember them, where dask hashed the class `pairsym_dask.sources.Columns`."""
 
-    REFERENCE = (
-        b"\x80\x05\x95$\0\0\0\0\0\0\0\x8c\x14pairsym_dask.sources\x94\x8c\x07Columns\x94\x93\x94."  # a pickle of it
-    )
+    # A pickle of that class.
+    REFERENCE = b"\x80\x05\x95$\0\0\0\0\0\0\0\x8c\x14pairsym_dask.sources\x94\x8c\x07Columns\x94\x93\x94."
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns

@@ -15,7 +15,8 @@ import numpy as np
 
 WIDTH, HEIGHT = 420, 300
 LEFT, RIGHT, TOP, BOTTOM = 60, 12, 26, 48
-COLOURS = ("#3b7dd8", "#d9730d", "#2e9e5b", "#a64ac9")
+COLOURS = ("#3b7dd8", "#d9730d", "#2e9e5b", "#a64ac9", "#888888")
+GREY = 4  # a colour for what stands behind
 _CHARACTER = 7.3  # width of a letter of a label
 _HALO = 'stroke="Canvas" stroke-width="3" paint-order="stroke"'  # keeps a name readable over points
 _UPPER = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -90,22 +91,35 @@ def _decimals(value: float, step: float) -> str:
     return f"{value:.{max(0, -math.floor(math.log10(step) + 1e-9))}f}"
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Something that a chart shows."""
+
+    kind: str
+    name: str  # in the legend; empty for none
+    colour: str
+    values: tuple[Any, ...]
+
+
 class Chart:
-    """Points, lines and bars over two axes; `svg()` draws what was added, in that order."""
+    """What a chart shows: points, lines and bars over two axes; `svg()` draws them in the order they were added."""
 
     def __init__(self, x: Axis, y: Axis) -> None:
         self.x, self.y = x, y
-        self._parts: list[tuple[str, tuple[Any, ...]]] = []
-        self._legend: list[tuple[str, str]] = []
+        self.marks: list[Mark] = []
 
     def points(self, x: Any, y: Any, titles: Sequence[str] | None = None, name: str = "", colour: int = 0) -> Chart:
         """A cloud; `titles` are shown when the pointer rests on a point."""
         self._add("points", name, colour, self.x.see(x), self.y.see(y), titles)
         return self
 
-    def line(self, x: Any, y: Any, name: str = "", colour: int = 0, dashed: bool = False) -> Chart:
-        """A line through points in order, each with its values as a title."""
-        self._add("line", name, colour, self.x.see(x), self.y.see(y), dashed)
+    def line(self, x: Any, y: Any, name: str = "", colour: int = 0, dashed: bool = False, error: Any = None) -> Chart:
+        """A line through points in order, each with its values as a title; `error` are standard errors of y."""
+        x, y = self.x.see(x), self.y.see(y)
+        if error is not None:
+            error = np.nan_to_num(np.asarray(error, np.float64))
+            self.y.see(np.concatenate([y - error, y + error]))
+        self._add("line", name, colour, x, y, dashed, error)
         return self
 
     def level(self, y: float, name: str = "", colour: int = 0) -> Chart:
@@ -124,16 +138,14 @@ class Chart:
         return self
 
     def _add(self, kind: str, name: str, colour: int, *values: Any) -> None:
-        if name:
-            self._legend.append((COLOURS[colour], name))
-        self._parts.append((kind, (COLOURS[colour], *values)))
+        self.marks.append(Mark(kind, name, COLOURS[colour], values))
 
     def svg(self) -> str:
         """The drawing, as wide as the place it is put in."""
         self.x.settle()
         self.y.settle()
         self._taken: list[tuple[float, float, float]] = []
-        drawn = "".join("".join(getattr(self, f"_draw_{kind}")(*values)) for kind, values in self._parts)
+        drawn = "".join("".join(getattr(self, f"_draw_{mark.kind}")(mark.colour, *mark.values)) for mark in self.marks)
         words = escape(f"{self.y.label} against {self.x.label}", quote=True)
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}" font-size="13" fill="currentColor" '
@@ -161,11 +173,11 @@ class Chart:
         yield f'<text x="{(LEFT + end) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(self.x.label)}</text>'
         yield f'<text x="2" y="13">{escape(self.y.label)}</text>'
         at = WIDTH - RIGHT
-        for colour, name in reversed(self._legend):
-            at -= int(len(name) * _CHARACTER) + 4
-            yield f'<text x="{at}" y="13" fill="{colour}">{escape(name)}</text>'
+        for mark in reversed([mark for mark in self.marks if mark.name]):
+            at -= int(len(mark.name) * _CHARACTER) + 4
+            yield f'<text x="{at}" y="13" fill="{mark.colour}">{escape(mark.name)}</text>'
             at -= 14
-            yield f'<circle cx="{at + 7}" cy="9" r="4" fill="{colour}"/>'
+            yield f'<circle cx="{at + 7}" cy="9" r="4" fill="{mark.colour}"/>'
 
     def _draw_points(self, colour: str, x: np.ndarray, y: np.ndarray, titles: Sequence[str] | None) -> Iterable[str]:
         px, py = self._px(x), self._py(y)
@@ -179,7 +191,9 @@ class Chart:
             yield f'<circle cx="{px[k]:.1f}" cy="{py[k]:.1f}" r="2.5"><title>{escape(titles[k])}</title></circle>'
         yield "</g>"
 
-    def _draw_line(self, colour: str, x: np.ndarray, y: np.ndarray, dashed: bool) -> Iterable[str]:
+    def _draw_line(
+        self, colour: str, x: np.ndarray, y: np.ndarray, dashed: bool, error: np.ndarray | None
+    ) -> Iterable[str]:
         px, py = self._px(x), self._py(y)
         seen = np.flatnonzero(np.isfinite(px) & np.isfinite(py)).tolist()
         path = "L".join(f"{px[k]:.1f} {py[k]:.1f}" for k in seen)
@@ -188,6 +202,10 @@ class Chart:
             yield f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
         for k in seen:
             title = escape(f"{self.x.label} {x[k]:,.6g}: {y[k]:,.10g}")
+            if error is not None:
+                low, high = self._py([y[k] - error[k], y[k] + error[k]])
+                title += escape(f", standard error {error[k]:,.2g}")
+                yield f'<path d="M{px[k]:.1f} {low:.1f}V{high:.1f}" stroke="{colour}" opacity=".6"/>'
             yield f'<circle cx="{px[k]:.1f}" cy="{py[k]:.1f}" r="3" fill="{colour}"><title>{title}</title></circle>'
 
     def _draw_level(self, colour: str, y: np.ndarray) -> Iterable[str]:

@@ -19,7 +19,7 @@ from ..settings import POPULARITY
 from ..store.counts import Counts, open_counts
 from .held_out import Pairs, read_held_out
 from .measures import check_cutoffs, differences, list_measures, names, pair_measures
-from .ranks import Committed, Ranks, Scorer, Source, rank
+from .ranks import Committed, Ranks, Scorer, ScoreSource, rank
 from .result import Comparison, Evaluation
 
 
@@ -117,7 +117,7 @@ def _counts_of(model: Any) -> Counts:
     return open_counts(model.counts)
 
 
-def _source(model: Any, popularity: float) -> Source:
+def _source(model: Any, popularity: float) -> ScoreSource:
     predictor = getattr(model, "_predictor", None)
     if isinstance(predictor, Predictor):  # a PairedSymbols: its store travels, not the object
         return Committed(predictor.commit, predictor.counts, (popularity,))

@@ -52,7 +52,7 @@ class Ranks:
         return Ranks(**joined, covered=np.bitwise_or.reduce([part.covered for part in parts]))
 
 
-class Source(Protocol):
+class ScoreSource(Protocol):
     """Where scores come from."""
 
     @property
@@ -156,17 +156,17 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class Job:
+class RankJob:
     """What all blocks share; one node of the graph."""
 
     counts: Counts
-    source: Source
+    source: ScoreSource
     cutoffs: tuple[int, ...]
     room: Room
 
 
 def rank(
-    source: Source,
+    source: ScoreSource,
     counts: Counts,
     pairs: Pairs,
     cutoffs: tuple[int, ...] = (),
@@ -185,9 +185,9 @@ def rank(
 
 
 def _rank(
-    source: Source, counts: Counts, pairs: Pairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
+    source: ScoreSource, counts: Counts, pairs: Pairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
 ) -> Ranks:
-    job = Job(counts, source, cutoffs, _room(source, counts, *executor.resources(memory)))
+    job = RankJob(counts, source, cutoffs, _room(source, counts, *executor.resources(memory)))
     blocks = np.unique(pairs.user // counts.cuts["users"].block)
     run, parts, graph, waiting = uuid.uuid4().hex[:12], [], {}, 0
     for block in blocks:
@@ -203,7 +203,7 @@ def _rank(
     return Ranks.join(parts)
 
 
-def _room(source: Source, counts: Counts, memory: Any, tasks: int) -> Room:
+def _room(source: ScoreSource, counts: Counts, memory: Any, tasks: int) -> Room:
     """How many blocks fit a budget at a time, or a refusal with the arithmetic."""
     cut, tiles = counts.cuts["users"], counts.record["tiles"]["users"]
     fullest = max(sum(tiles[cut.tile(b, 0) : cut.tile(b + 1, 0)]) for b in range(cut.blocks))
@@ -225,13 +225,13 @@ def _room(source: Source, counts: Counts, memory: Any, tasks: int) -> Room:
     return Room(int(min(tasks, fit)), 0, 0, 1, budget)
 
 
-def rank_block(job: Job, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
+def rank_block(job: RankJob, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
     """Task: ranks of the held-out pairs (row in the block, item) of one block of users, sorted by row."""
     with turn(job.room.tasks), threadpool_limits(1, "blas"):
         return _rank_block(job, block, row, item)
 
 
-def _rank_block(job: Job, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
+def _rank_block(job: RankJob, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
     counts, cut = job.counts, job.counts.cuts["users"]
     tiles = []
     for group in range(cut.groups):

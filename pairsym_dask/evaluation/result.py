@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ..display import cards as display
-from ..errors import InputError
+from ..display.charts import GREY, Axis, Chart
+from ..display.plots import plot_lines
 from .measures import bin_low, bin_name, exponents, names, summarise_rows
 
 TITLES = {"hr": "HR", "recall": "recall", "ndcg": "NDCG", "map": "MAP"}
@@ -101,9 +102,7 @@ class Evaluation:
 
     def plot(self, ax: Any = None, label: str | None = None) -> Any:
         """The average rank R by the user's training count, with standard errors; the axes."""
-        ax = ax or new_axes()
-        _plot_bins(ax, self.frame, 0, label)
-        return ax
+        return plot_lines(chart_of_ranks({label or "": self}), ax)
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,11 +154,7 @@ class Comparison:
 
     def plot(self, ax: Any = None) -> Any:
         """The average rank R by the user's training count, a line a model; the axes."""
-        ax = ax or new_axes()
-        for k, (name, one) in enumerate(self.evaluations.items()):
-            _plot_bins(ax, one.frame, k, name)
-        ax.legend()
-        return ax
+        return plot_lines(chart_of_ranks(self.evaluations), ax)
 
 
 def _number(value: float) -> str:
@@ -176,20 +171,11 @@ def _formatters(table: pd.DataFrame) -> dict[str, Any]:
     return {name: text.format for name, text in formats.items() if name in table}
 
 
-def new_axes() -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise InputError('plots need matplotlib: pip install "pairsym_dask[plot]"') from None
-    return plt.subplots(figsize=(6, 4), layout="constrained")[1]
-
-
-def _plot_bins(ax: Any, frame: pd.DataFrame, number: int, label: str | None) -> None:
-    # Lines differ in dashes and marks too, to be told apart in grey.
-    style = {"linestyle": ("-", "--", "-.", ":")[number % 4], "marker": "osD^vPX*"[number % 8]}
-    bins = frame[frame["low"] > 0]  # a logarithmic axis has no zero
-    # The middle of a bin on the logarithmic axis.
-    ax.errorbar(bins["low"] * 2**0.5, bins["R"], bins["R_se"].fillna(0), label=label, markersize=4, capsize=2, **style)
-    ax.set_xscale("log", base=2)
-    ax.set_xlabel("$c_i$, the user's count in training")
-    ax.set_ylabel("average rank $R(i, j^*)$")
+def chart_of_ranks(evaluations: dict[str, Evaluation]) -> Chart:
+    """The average rank R by the user's training count, with standard errors, a line a name."""
+    chart = Chart(Axis("c_i, count of the user in training", log=True), Axis("average rank R(i, j*)"))
+    for number, (name, one) in enumerate(evaluations.items()):
+        bins = one.frame[one.frame["low"] > 0]  # a logarithmic axis has no zero
+        middle = bins["low"] * 2**0.5  # of a bin, on the logarithmic axis
+        chart.line(middle, bins["R"], name, number % GREY, dashed=number > 0, error=bins["R_se"])
+    return chart

@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from ..display.charts import GREY, Axis, Chart
+from ..display.plots import plot_lines
 from ..errors import InputError, NumericError
 from ..options import whole_number
 from ..pairs.splits import leave_one_out
@@ -29,7 +31,6 @@ from ..sweep.fit import fit
 from .evaluate import summarise
 from .held_out import Pairs
 from .ranks import Committed, rank
-from .result import new_axes
 
 SPACE = {"factors": (10, 20, 40), "censored_ratio": (2.0, 5.0, 10.0), "tau": (0.03, 0.1, 0.3)}
 POPULARITIES = (0.0, 0.2, POPULARITY, 0.5, 0.75, 1.0)
@@ -92,16 +93,12 @@ class Tuning:
 
     def plot(self, ax: Any = None) -> Any:
         """The metric by sweeps, a line a candidate, each at its best exponent; the axes."""
-        ax = ax or new_axes()
-        for number, rows in self.frame.groupby("candidate"):
-            line = rows.groupby("sweeps")["score"].max()
-            chosen = number == self._row["candidate"]
-            style = {"color": "black", "linewidth": 2.0, "zorder": 3} if chosen else {"color": "0.6", "linewidth": 1.0}
-            ax.plot(line.index, line, marker="o", markersize=3, label="best" if chosen else None, **style)
-        ax.set_xlabel("sweeps")
-        ax.set_ylabel(self.metric)
-        ax.legend()
-        return ax
+        chart = Chart(Axis("sweeps"), Axis(self.metric))
+        best = self._row["candidate"]
+        for number in sorted(self.frame["candidate"].unique(), key=lambda number: number == best):
+            line = self.frame[self.frame["candidate"] == number].groupby("sweeps")["score"].max()
+            chart.line(line.index, line, "best" if number == best else "", 0 if number == best else GREY)
+        return plot_lines(chart, ax)
 
 
 def tune(

@@ -16,12 +16,12 @@ from .. import __version__
 from ..display.cards import facts, figure, page, table
 from ..display.charts import Axis, Chart
 from ..errors import InputError
-from ..evaluation.evaluate import Comparison, Evaluation
+from ..evaluation.result import Comparison, Evaluation, chart_of_ranks
 from ..run.progress import duration
 from ..store.counts import Counts
 from ..store.lock import holder
 from ..store.model_store import Commit, commit_key
-from .summaries import Summary, extremes, histogram, often_seen, summarise
+from .summaries import Summary, extremes, histogram, often_seen, summarise_side
 
 if TYPE_CHECKING:
     from ..model import PairedSymbols
@@ -43,7 +43,7 @@ def render(model: PairedSymbols, evaluation: Evaluation | Comparison | None = No
     """The page about a fitted model; the posterior is read a block at a time."""
     commit, counts = model._fitted, model.counts
     bins = {side: histogram(counts, side) for side in ("users", "items")}
-    sides = {side: summarise(commit, counts, side, bins[side]) for side in bins}
+    sides = {side: summarise_side(commit, counts, side, bins[side]) for side in bins}
     parts = [
         f"<h1>{escape(Path(model.path).name)}</h1>",
         *_state(commit),
@@ -232,11 +232,8 @@ def _evaluation(evaluation: Evaluation | Comparison | None) -> Iterator[str]:
     several = evaluation.evaluations if isinstance(evaluation, Comparison) else {"": evaluation}
     yield "<h2>Evaluation on held-out pairs</h2>"
     yield evaluation._repr_html_()
-    chart = Chart(Axis("c_i, count of the user in training", log=True), Axis("rank R"))
-    for number, (name, one) in enumerate(several.items()):
-        bins = one.frame[one.frame["low"] > 0]
-        chart.line(bins["low"] * 2**0.5, bins["R"], name, number % 4, dashed=number > 0)
-    yield figure(chart.svg(), "The paper's average rank R (1 is best) by count of the user, in powers of two.")
+    words = "The paper's average rank R (1 is best) by count of the user, in powers of two, with standard errors."
+    yield figure(chart_of_ranks(several).svg(), words)
     if isinstance(evaluation, Comparison):
         first = next(iter(several))
         yield f"<h3>{escape(first)} by count of the user</h3>{several[first]._repr_html_()}"

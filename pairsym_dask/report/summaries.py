@@ -65,7 +65,7 @@ def blocks(commit: Commit, counts: Counts, side: str) -> Iterator[pd.DataFrame]:
         )
 
 
-def summarise(commit: Commit, counts: Counts, side: str, bins: pd.DataFrame, points: int = POINTS) -> Summary:
+def summarise_side(commit: Commit, counts: Counts, side: str, bins: pd.DataFrame, points: int = POINTS) -> Summary:
     """Bins and a seeded sample of a side; `bins` is its `histogram`."""
     share = -(-points // len(bins)) if bins["symbols"].sum() > points else points
     generator = np.random.default_rng(0)

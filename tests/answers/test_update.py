@@ -269,5 +269,5 @@ def test_an_update_that_the_version_before_interrupted_goes_on(early, tmp_path, 
     written = (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns
     assert updated(early, tmp_path).history["sweep"].iloc[-1] == 3
     assert (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns == written
-    with pytest.raises(ps.StoreError, match="is not the store of .* with just these new pairs"):
+    with pytest.raises(ps.StoreError, match=r"is not the store of .* with just these new pairs"):
         updated(early, tmp_path, source=LATE.iloc[1:])

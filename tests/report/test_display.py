@@ -99,7 +99,7 @@ def test_notebook_pieces_take_the_colours_of_the_page_around_them(small, small_m
     evaluation = ps.evaluate(small_model, pairs)
     both = ps.compare({"one": small_model, "two": small_model}, pairs)
     pieces = "".join(piece._repr_html_() for piece in (small, small_model, evaluation, both))
-    assert not re.search(r"background|[^-]color:", pieces)
+    assert not re.search(r"background[-:]|[^-]color:", pieces)
     place = tmp_path / "dark.html"
     place.write_text(f'<meta charset="utf-8"><body style="background:#111;color:#eee">{pieces}', encoding="utf-8")
     ask = "[...new Set([...document.querySelectorAll('th, td, p')].map(e => getComputedStyle(e).color))].join()"

@@ -15,7 +15,7 @@ from helpers.browser import visit
 from helpers.stores import fitted_arrays
 
 import pairsym_dask as ps
-from pairsym_dask.report.summaries import extremes, histogram, often_seen, summarise
+from pairsym_dask.report.summaries import extremes, histogram, often_seen, summarise_side
 from pairsym_dask.store.model_store import ModelStore
 
 HOSTILE = '<script>document.title="taken"</script> & "quoted"'
@@ -134,7 +134,7 @@ def test_a_report_goes_to_a_file_whose_folder_is_there(small_model, tmp_path):
 def test_bins_hold_the_means_of_all_symbols_and_samples_come_from_every_bin(small, small_model):
     arrays = fitted_arrays(small_model)
     bins = histogram(small, "users")
-    summary = summarise(small_model._fitted, small, "users", bins, points=40)
+    summary = summarise_side(small_model._fitted, small, "users", bins, points=40)
     c = small.marginal("users")
     sd = np.sqrt((1 / arrays["users/precision"].astype(float)).mean(1))
     for row in summary.bins.itertuples():
