@@ -1,4 +1,4 @@
-"""One contract for all systems that the paper compares."""
+"""One contract for all systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ import scipy.sparse
 from helpers.systems import SYSTEMS
 
 import pairsym_dask as ps
-from pairsym_dask.baselines import BPR, Popularity, RandomGraph, SoftmaxMAP
+from pairsym_dask.baselines import (
+    BPR,
+    EASE,
+    IALS,
+    GraphFilter,
+    ImplicitALS,
+    ImplicitBPR,
+    ItemKNN,
+    Popularity,
+    RandomGraph,
+    RP3beta,
+    SoftmaxMAP,
+)
 from pairsym_dask.baselines.base import top
 
 
@@ -100,7 +112,7 @@ def test_contract_same_seed_gives_the_same_result(name: str, counts: ps.Counts, 
     first = SYSTEMS[name](tmp_path).fit(counts)
     before = first.scores(counts.user_ids)
     np.testing.assert_array_equal(first.fit(counts).scores(counts.user_ids), before)
-    if isinstance(first, (BPR, RandomGraph, SoftmaxMAP)):
+    if isinstance(first, (BPR, IALS, RandomGraph, SoftmaxMAP)):
         first.random_state = 1
         assert not np.array_equal(first.fit(counts).scores(counts.user_ids), before)
 
@@ -123,6 +135,21 @@ def test_contract_same_seed_gives_the_same_result(name: str, counts: ps.Counts, 
         (SoftmaxMAP(tau=True), "tau"),
         (SoftmaxMAP(symmetric=1), "symmetric"),
         (SoftmaxMAP(iterations=0), "iterations"),
+        (IALS(factors=0), "factors"),
+        (IALS(regularization=0), "regularization"),
+        (IALS(alpha=-1), "alpha"),
+        (IALS(nu=1.5), "nu"),
+        (IALS(iterations=-1), "iterations"),
+        (IALS(solver_steps=0), "solver_steps"),
+        (EASE(regularization=0), "regularization"),
+        (ItemKNN(neighbours=0), "neighbours"),
+        (ItemKNN(shrinkage=-1), "shrinkage"),
+        (RP3beta(alpha=-1), "alpha"),
+        (RP3beta(beta="much"), "beta"),
+        (GraphFilter(factors=40), "factors"),
+        (GraphFilter(ideal=-0.1), "ideal"),
+        (ImplicitALS(alpha=0), "alpha"),
+        (ImplicitBPR(learning_rate=0), "learning_rate"),
     ],
 )
 def test_settings_are_checked_by_fit(system: Any, name: str, counts: ps.Counts) -> None:

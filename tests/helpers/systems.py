@@ -1,4 +1,4 @@
-"""The systems that the paper compares, and pairs with tastes to try them on."""
+"""The systems that are compared, and pairs with tastes to try them on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ import scipy.optimize
 import scipy.sparse
 
 import pairsym_dask as ps
-from pairsym_dask.baselines import BPR, Popularity, RandomGraph, SoftmaxMAP
+from pairsym_dask.baselines import (
+    BPR,
+    EASE,
+    IALS,
+    GraphFilter,
+    ItemKNN,
+    Popularity,
+    RandomGraph,
+    RP3beta,
+    SoftmaxMAP,
+)
 
 GROUPS = 4
 
@@ -40,6 +50,11 @@ SYSTEMS: dict[str, Callable[[Path], Any]] = {
     "rg-like": lambda path: RandomGraph(factors=4, sweeps=10),
     "rg-pop*like": lambda path: RandomGraph(factors=4, ranking="pop*like", sweeps=10),
     "softmax": lambda path: SoftmaxMAP(factors=3, iterations=50),
+    "ials": lambda path: IALS(factors=5, iterations=5),
+    "ease": lambda path: EASE(regularization=2.0),
+    "item-knn": lambda path: ItemKNN(neighbours=10, shrinkage=1.0),
+    "rp3beta": lambda path: RP3beta(neighbours=10),
+    "gf-cf": lambda path: GraphFilter(factors=6),
     "paired symbols": Ours,
 }
 
