@@ -5,42 +5,61 @@ Names are imported when they are first used, so that `import pairsym_dask` and `
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_PLACES = {
-    "Counts": "store.counts",
-    "open_counts": "store.counts",
-    "ingest": "pairs.ingest",
-    "simulate": "pairs.simulate",
-    "PairedSymbols": "model",
-    "load": "model",
-    "leave_one_out": "pairs.splits",
-    "split_by_fraction": "pairs.splits",
-    "evaluate": "evaluation.evaluate",
-    "compare": "evaluation.evaluate",
-    "tune": "evaluation.tune",
-    "PairsymError": "errors",
-    "InputError": "errors",
-    "StoreError": "errors",
-    "DamagedStoreError": "errors",
-    "MemoryBudgetError": "errors",
-    "SchedulerError": "errors",
-    "NumericError": "errors",
-}
+if TYPE_CHECKING:  # what type checkers and editors see; a test keeps it the same as what is imported
+    from .errors import DamagedStoreError as DamagedStoreError
+    from .errors import InputError as InputError
+    from .errors import MemoryBudgetError as MemoryBudgetError
+    from .errors import NumericError as NumericError
+    from .errors import PairsymError as PairsymError
+    from .errors import SchedulerError as SchedulerError
+    from .errors import StoreError as StoreError
+    from .evaluation.evaluate import compare as compare
+    from .evaluation.evaluate import evaluate as evaluate
+    from .evaluation.tune import tune as tune
+    from .model import PairedSymbols as PairedSymbols
+    from .model import load as load
+    from .pairs.ingest import ingest as ingest
+    from .pairs.simulate import simulate as simulate
+    from .pairs.splits import leave_one_out as leave_one_out
+    from .pairs.splits import split_by_fraction as split_by_fraction
+    from .store.counts import Counts as Counts
+    from .store.counts import open_counts as open_counts
+else:
+    import importlib as _importlib
 
-__all__ = [*_PLACES, "__version__"]
+    _PLACES = {
+        "Counts": "store.counts",
+        "open_counts": "store.counts",
+        "ingest": "pairs.ingest",
+        "simulate": "pairs.simulate",
+        "PairedSymbols": "model",
+        "load": "model",
+        "leave_one_out": "pairs.splits",
+        "split_by_fraction": "pairs.splits",
+        "evaluate": "evaluation.evaluate",
+        "compare": "evaluation.evaluate",
+        "tune": "evaluation.tune",
+        "PairsymError": "errors",
+        "InputError": "errors",
+        "StoreError": "errors",
+        "DamagedStoreError": "errors",
+        "MemoryBudgetError": "errors",
+        "SchedulerError": "errors",
+        "NumericError": "errors",
+    }
 
+    __all__ = [*_PLACES, "__version__"]
 
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name):
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(_importlib.import_module(f".{_PLACES[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    def __dir__():
+        return sorted(__all__)

@@ -27,5 +27,12 @@ class SchedulerError(PairsymError):
     """A scheduler that does not answer, or workers that cannot do the work."""
 
 
+class FitInterrupted(KeyboardInterrupt):
+    """An interrupt that says where the fit stands; a notebook shows its sentence alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 class NumericError(PairsymError):
     """A block whose update is not finite."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -13,7 +14,7 @@ from dask.utils import format_bytes
 from .answers.answers import Answers
 from .answers.update import update
 from .display.cards import card, nearby
-from .errors import InputError, StoreError
+from .errors import FitInterrupted, InputError, StoreError
 from .evaluation.evaluate import Comparison, Evaluation, evaluate
 from .pairs.parts import Columns
 from .run.progress import duration
@@ -40,12 +41,22 @@ class PairedSymbols(GivenSettings, Answers):
     _commit: Commit | None = None
     _counts: Counts | None = None
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """For `sklearn.utils.validation.check_is_fitted`."""
+        return self._commit is not None
+
+    def __sklearn_tags__(self) -> Any:
+        """For scikit-learn, which asks before anything else."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags())
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Settings by name."""
         return {field.name: getattr(self, field.name) for field in fields(Settings)}
 
     def set_params(self, **params: Any) -> PairedSymbols:
-        """Change settings by name."""
+        """Change settings by name; a fitted model keeps what it was fitted with until the next fit."""
         for name, value in params.items():
             if name not in self.get_params():
                 raise InputError(f"there is no setting {name!r}; there are {', '.join(self.get_params())}")
@@ -80,20 +91,15 @@ class PairedSymbols(GivenSettings, Answers):
         settings = Settings(**self.get_params())
         counts = open_counts(counts, storage_options)
         store = ModelStore(path, storage_options)
-        fit(
-            counts,
-            settings,
-            store,
-            sweeps=sweeps,
-            tol=tol,
-            memory=memory,
-            client=client,
-            threads=threads,
-            progress=progress,
-            callback=callback,
-            keep=keep,
-            discard_damaged=discard_damaged,
-        )
+        try:
+            fit(
+                counts, settings, store, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
+                progress=progress, callback=callback, keep=keep, discard_damaged=discard_damaged,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if store.is_model() and store.commits():
+                self._open(store, counts, None)
+            raise _interrupted(store) from None
         self._open(store, counts, None)
         return self
 
@@ -125,11 +131,14 @@ class PairedSymbols(GivenSettings, Answers):
         arguments goes on where it stopped, to the same bits.
         """
         settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
-        grown = update(
-            self._fitted, self.counts, settings, source, Columns(user, item, count), counts, store,
-            dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
-            progress=progress, callback=callback, keep=keep,
-        )  # fmt: skip
+        try:
+            grown = update(
+                self._fitted, self.counts, settings, source, Columns(user, item, count), counts, store,
+                dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
+                progress=progress, callback=callback, keep=keep,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            raise _interrupted(store) from None
         new = PairedSymbols(**self.get_params())
         new._open(store, grown, None)
         return new
@@ -216,31 +225,51 @@ class PairedSymbols(GivenSettings, Answers):
         write_report(self, path, evaluation)
 
     def __repr__(self) -> str:
-        params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         if self._commit is None:
-            return f"PairedSymbols({params})"
+            return f"PairedSymbols({_words(self.get_params())})"
         shape = " x ".join(f"{self._commit.record['rows'][side]:,} {side}" for side in SIDES)
         state = f"at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}"
-        return f"<PairedSymbols({params}) of {shape}, {state}>"
+        return f"<PairedSymbols({_words(self._commit.settings.to_dict())}) of {shape}, {state}{self._changed()}>"
+
+    def _changed(self) -> str:
+        """Settings that were changed after the fit, in words: they are for the next one."""
+        fitted, given = self._fitted.settings.to_dict(), self.get_params()
+        with suppress(InputError):
+            given = Settings(**given).to_dict()  # as they would be fitted
+        changed = {name: value for name, value in given.items() if value != fitted[name]}
+        return f"; for the next fit: {_words(changed)}" if changed else ""
 
     def _repr_html_(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         if self._commit is None:
-            return card("PairedSymbols, not fitted", {"settings": settings})
+            return card("PairedSymbols, not fitted", {"settings": _words(self.get_params())})
         rows, blocks = self._commit.record["rows"], self._commit.record["blocks"]
         return card(
             "PairedSymbols",
             {
                 "store": nearby(self.path),
-                "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self.factors} factors",
+                "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self._commit.settings.factors} factors",
                 "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
                 "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
                 "sweep": f"{self._commit.sweep}, in {duration(self._commit.record['seconds'])}",
                 "bound": f"{self._commit.scalar('elbo'):.10g}",
-                "settings": settings,
+                "settings": _words(self._commit.settings.to_dict()) + self._changed(),
             },
             [commit.scalar("elbo") for commit in self._commits[1:]],
         )
+
+
+def _interrupted(store: ModelStore) -> FitInterrupted:
+    """Where an interrupted fit stands."""
+    commits = store.commits() if store.is_model() else []
+    if not commits:
+        return FitInterrupted(f"interrupted before the first commit to {store.url}; run the same again")
+    return FitInterrupted(
+        f"interrupted: {store.url} stands at sweep {commits[-1].sweep}; run the same again to go on from there"
+    )
+
+
+def _words(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 def load(

@@ -164,8 +164,9 @@ class Answers(ABC):
     ) -> Folded:
         """Posterior of users never seen, from their pairs, the items held fixed; `recommend` takes it for users.
 
-        `frame` is a pandas or arrow frame; `user`, `item` and `count` name its columns, without `count` each row is one
-        pair, repeated pairs are added up. Pairs with items that the store does not know are left out with a warning.
+        `frame` is a list of items, those of one user; or pairs of many: a frame of pandas, arrow or polars, a dict of
+        columns or a list of tuples. `user`, `item` and `count` name its columns, without `count` each row is one pair,
+        repeated pairs are added up. Pairs with items that the store does not know are left out with a warning.
         A label that the store knows is no matter: that user, too, is folded in from the given pairs alone.
         """
         return fold_in(self._fitted, self.counts, frame, Columns(user, item, count), client=client, threads=threads)

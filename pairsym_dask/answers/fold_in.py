@@ -26,6 +26,7 @@ from ..kernels.keys import LOW, SHIFT, add_repeats, row_lengths, sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..kernels.rows import OtherSide, Pairs, Terms, Values
 from ..pairs.checks import TEXT
+from ..pairs.frames import as_frame, items_of_one_user
 from ..pairs.parts import Columns, frame_parts, store_kinds
 from ..run.execute import Executor, Steps
 from ..run.process import read_once
@@ -134,10 +135,11 @@ def _check_finite(labels: np.ndarray, values: list[np.ndarray]) -> None:
 
 def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray, Tile]:
     """Labels of the users of a frame, and their pairs with items that the store knows, added up."""
-    if not isinstance(frame, (pd.DataFrame, pa.Table, pa.RecordBatch)):
+    given, frame = frame, as_frame(items_of_one_user(frame, columns), columns)
+    if frame is None:
         raise InputError(
-            f"fold_in takes a pandas or arrow frame with columns {' and '.join(map(repr, columns.names))}, "
-            f"not a {type(frame).__name__}"
+            f"fold_in takes a list of items, or a frame with columns {' and '.join(map(repr, columns.names))}, "
+            f"not a {type(given).__name__}"
         )
     parts, there = frame_parts(frame, "the frame", columns, max(1, len(frame)))
     if columns.count is None and "count" in there and "count" not in columns.names:

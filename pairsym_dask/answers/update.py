@@ -19,7 +19,7 @@ from ..pairs.files import find_files
 from ..pairs.ingest import write_pairs
 from ..pairs.matrices import is_matrix
 from ..pairs.parts import Columns
-from ..pairs.sources import opened
+from ..pairs.sources import list_sources
 from ..settings import SIDES, Settings
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import Commit, ModelStore
@@ -75,7 +75,7 @@ def _grow(
     counts: Counts, source: Any, columns: Columns, path: Any, options: dict[str, Any], where: dict[str, Any]
 ) -> Counts:
     """The store of the old pairs and the new ones; one that an interrupted update has finished is taken as it is."""
-    listed = [opened(one, options) for one in (source if isinstance(source, (list, tuple)) else [source])]
+    listed = list_sources(source, columns, options)
     if any(is_matrix(one) for one in listed):
         raise InputError(
             "new pairs cannot come as a matrix, whose rows have no labels; give a frame, files or a Counts"

@@ -16,6 +16,7 @@ from ..store.counts import RECORD, Counts, open_counts
 from ..store.remote import without_credentials
 from ..store.storage import is_local, local_path, open_storage
 from .files import CsvPart, file_parts, find_files, has_quotes
+from .frames import as_frame
 from .parts import Columns, Part, frame_parts, store_parts
 from .writing import Stages
 
@@ -41,25 +42,24 @@ class Partitions:
 
 
 def find_sources(source: Any, columns: Columns, stages: Stages, options: dict[str, Any]) -> Found:
-    listed = list(source) if isinstance(source, (list, tuple)) else [source]
     found = Found([], [], [], [], set(), "")
     paths, names = [], []
-    for one in (opened(one, options) for one in listed):
+    for one in list_sources(source, columns, options):
         if isinstance(one, Counts):
             found.stores.append(one)
             found.stored.extend(store_parts(one, columns))
             names.append(one.path)
-        elif isinstance(one, (pd.DataFrame, pa.Table, pa.RecordBatch)):
-            parts, there = frame_parts(one, "the frame", columns, stages.rows)
-            found.parts.extend(parts)
-            found.there.update(there)
-            names.append("the frame")
         elif is_dask_collection(one) and hasattr(one, "columns"):
             columns.check(list(one.columns), "the dask frame")
             wanted = one[columns.names].optimize()
             found.partitions.append(Partitions(dict(wanted.__dask_graph__()), list(wanted.__dask_keys__())))
             found.there.update(one.columns)
             names.append("the dask frame")
+        elif isinstance(one, (pd.DataFrame, pa.Table, pa.RecordBatch)):
+            parts, there = frame_parts(one, "the frame", columns, stages.rows)
+            found.parts.extend(parts)
+            found.there.update(there)
+            names.append("the frame")
         elif isinstance(one, (str, os.PathLike)):
             paths.append(one)
             text = os.fspath(one)
@@ -77,7 +77,19 @@ def find_sources(source: Any, columns: Columns, stages: Stages, options: dict[st
     return replace(found, name=", ".join(names))
 
 
-def opened(source: Any, options: dict[str, Any]) -> Any:
+def list_sources(source: Any, columns: Columns, options: dict[str, Any]) -> list[Any]:
+    """What a source is made of, one by one: stores opened, rows in memory as frames; read once, as streams may be."""
+    if is_dask_collection(source):
+        return [source]
+    frame = as_frame(source, columns)
+    if frame is not None:
+        return [frame]
+    if isinstance(source, (list, tuple)):
+        return [part for one in source for part in list_sources(one, columns, options)]
+    return [_opened(source, options)]
+
+
+def _opened(source: Any, options: dict[str, Any]) -> Any:
     """A source, as a `Counts` when it is the path of a counts store."""
     if not isinstance(source, (str, os.PathLike)) or glob.has_magic(os.fspath(source)):
         return source
@@ -89,8 +101,8 @@ def opened(source: Any, options: dict[str, Any]) -> Any:
 
 def _unreadable(source: Any) -> InputError:
     return InputError(
-        f"pairs cannot be read from a {type(source).__name__}; give paths, a pandas, arrow or dask frame, "
-        "or a sparse matrix"
+        f"pairs cannot be read from a {type(source).__name__}; give paths, a frame of pandas, arrow, "
+        "polars or dask, a dict of columns, a list of tuples, or a sparse matrix"
     )
 
 

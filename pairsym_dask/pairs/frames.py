@@ -1,0 +1,69 @@
+"""Rows in memory, whatever holds them, as a pandas or arrow frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import InputError
+from .parts import Columns
+
+NEW_USER = "new user"  # the label of whoever is given as a plain list of items
+
+
+def as_frame(source: Any, columns: Columns) -> pd.DataFrame | pa.Table | pa.RecordBatch | None:
+    """A frame of a dict of columns, a list of tuples or anything with arrow's stream protocol; None for all else.
+
+    Frames of pandas and arrow come back as they are; polars, DuckDB relations and record-batch readers are streams, of
+    which the wanted columns are kept.
+    """
+    if isinstance(source, (pd.DataFrame, pa.Table, pa.RecordBatch)):
+        return source
+    if isinstance(source, Mapping):
+        return _of_columns(source)
+    if isinstance(source, (list, tuple)) and source and all(isinstance(row, tuple) for row in source):
+        return _of_rows(source, columns)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _of_stream(source, columns)
+    if hasattr(source, "collect_schema") and hasattr(source, "collect"):  # a lazy frame of polars
+        return _of_stream(source.collect(), columns)
+    return None
+
+
+def items_of_one_user(source: Any, columns: Columns) -> Any:
+    """A plain list of item labels as a frame of one new user; all else as it is."""
+    if isinstance(source, (pd.Series, pd.Index, np.ndarray)) and source.ndim == 1:
+        source = source.tolist()
+    if not isinstance(source, (list, tuple, set, frozenset)) or not source:
+        return source
+    if not all(isinstance(label, (str, int, np.integer)) for label in source):
+        return source
+    return pd.DataFrame({columns.user: [NEW_USER] * len(source), columns.item: list(source)})
+
+
+def _of_columns(source: Mapping[Any, Any]) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(dict(source))
+    except ValueError as error:
+        raise InputError(f"a dict of columns holds lists of the same length: {error}") from None
+
+
+def _of_rows(rows: Any, columns: Columns) -> pd.DataFrame:
+    widths = {len(row) for row in rows}
+    if len(widths) > 1 or not widths <= {2, 3}:
+        found = " and ".join(map(str, sorted(widths)))
+        raise InputError(f"a list of tuples holds (user, item) or (user, item, count), not tuples of {found}")
+    names = [columns.user, columns.item, "count" if columns.count is None else columns.count]
+    return pd.DataFrame.from_records(rows, columns=names[: widths.pop()])
+
+
+def _of_stream(source: Any, columns: Columns) -> pa.Table:
+    reader = pa.RecordBatchReader.from_stream(source)
+    columns.check(reader.schema.names, "the frame")
+    kept = [name for name in reader.schema.names if name in (*columns.names, "count")]
+    batches = [batch.select(kept) for batch in reader]
+    return pa.Table.from_batches(batches, pa.schema([reader.schema.field(name) for name in kept]))
