@@ -23,7 +23,6 @@ from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
 from .store.storage import is_local
 from .sweep.fit import fit
-from .sweep.record import absolute_path
 
 
 class PairedSymbols(GivenSettings, Answers):
@@ -175,22 +174,21 @@ class PairedSymbols(GivenSettings, Answers):
     def counts(self) -> Counts:
         """The counts store that the model was fitted to."""
         if self._counts is None:
-            remembered = self._fitted.record["counts"]
-            where = absolute_path(remembered["path"], self.path)
+            where = self._fitted.counts_address
             options = getattr(self._fitted.storage, "storage_options", None) if not is_local(where) else None
             try:
-                self._counts = open_counts(where, options)
+                counts = open_counts(where, options)
             except StoreError as error:
                 raise StoreError(
                     f"the counts store of {self.path} is needed but cannot be opened ({error}); "
                     "give its place with load(..., counts=...), for a report also with --counts"
                 ) from None
-            self._check_counts(self._counts)
+            self._check_counts(counts)
+            self._counts = counts
         return self._counts
 
     def _check_counts(self, counts: Counts) -> None:
-        if counts.digest != self._fitted.record["counts"]["digest"]:
-            raise StoreError(f"{counts.path} is not the counts store that {self.path} was fitted to")
+        self._fitted.check_counts(counts.digest, counts.shape, counts.path)
 
     @property
     def history(self) -> pd.DataFrame:

@@ -72,7 +72,8 @@ def describe_model(store: ModelStore) -> list[str]:
     if (start := commits[0].record.get("start")) is not None:
         lines.append(f"  an update: started from sweep {start['sweep']} of {start['path']} (commit {start['digest']})")
     try:
-        counts = open_counts(absolute_path(last.record["counts"]["path"], store.url))
+        counts = open_counts(last.counts_address)
+        last.check_counts(counts.digest, counts.shape, counts.path)
         lines += describe_plan(Plan.make(counts, last.settings))
     except StoreError as error:
         lines.append(f"  the counts store cannot be opened: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,18 @@ class Disk:
 disk = Disk()
 
 
+def _open_file(path: str, flags: int) -> int:
+    """A descriptor of a plain file: a pipe or a device that lies in a store would be waited for, or never end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise StoreError(f"{path} is not a plain file")
+
+
 class LocalStorage(Storage):
     def __init__(self, root: str) -> None:
         self.root = Path(root).absolute()
@@ -64,7 +77,23 @@ class LocalStorage(Storage):
 
     def _path(self, key: str) -> Path:
         check_key(key)
+        above, *rest = key.split("/")
+        for name in rest:
+            self._refuse_link(self.root / above)
+            above = f"{above}/{name}"
         return self.root / key
+
+    def _folder(self, prefix: str) -> Path:
+        """The store's folder, or one below it."""
+        path = self._path(prefix) if prefix else self.root
+        if prefix:
+            self._refuse_link(path)
+        return path
+
+    def _refuse_link(self, folder: Path) -> None:
+        """A folder below the store's own that is a link would lead reads, writes and removals out of the store."""
+        if os.path.islink(folder):
+            raise StoreError(f"{folder} is a link, which no folder inside a store may be; put the folder itself there")
 
     @contextmanager
     def _words(self, verb: str, path: Path) -> Iterator[None]:
@@ -182,7 +211,7 @@ class LocalStorage(Storage):
                 self._drop(partial)
 
     def sync_names(self, folder: str) -> None:
-        path = self._path(folder) if folder else self.root
+        path = self._folder(folder)
         with self._words("write", path):
             self._sync_chain(path)
 
@@ -195,7 +224,7 @@ class LocalStorage(Storage):
     def read(self, key: str, limit: int | None = None) -> bytes:
         path = self._path(key)
         writers.seen(self.url, key)
-        with self._words("read", path), open(path, "rb") as file:
+        with self._words("read", path), open(path, "rb", opener=_open_file) as file:
             return file.read(-1 if limit is None else limit)
 
     def make_folder(self, folder: str) -> None:
@@ -226,8 +255,8 @@ class LocalStorage(Storage):
     def ask(self, key: str) -> None:
         if hasattr(os, "posix_fadvise"):  # the kernel reads while we compute
             try:
-                descriptor = os.open(self._path(key), os.O_RDONLY)
-            except OSError:
+                descriptor = _open_file(str(self._path(key)), os.O_RDONLY)
+            except (OSError, StoreError):
                 return  # whoever reads it will tell
             try:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
@@ -244,7 +273,7 @@ class LocalStorage(Storage):
         return Entry(status.st_size, status.st_mtime)
 
     def listing(self, prefix: str = "") -> dict[str, Entry]:
-        base = self._path(prefix) if prefix else self.root
+        base = self._folder(prefix)
         writers.seen(self.url)
         found = {}
         for folder, _, names in os.walk(base):
@@ -260,7 +289,7 @@ class LocalStorage(Storage):
 
     def last_write(self, prefix: str) -> float:
         newest = 0.0
-        for folder, _, names in os.walk(self._path(prefix)):
+        for folder, _, names in os.walk(self._folder(prefix)):
             for path in (folder, *(os.path.join(folder, name) for name in names)):
                 try:
                     newest = max(newest, os.lstat(path).st_mtime)
@@ -269,7 +298,7 @@ class LocalStorage(Storage):
         return newest
 
     def folders(self, prefix: str = "") -> list[str]:
-        base = self._path(prefix) if prefix else self.root
+        base = self._folder(prefix)
         return sorted(entry.name for entry in os.scandir(base) if entry.is_dir()) if base.is_dir() else []
 
     def remove(self, key: str) -> None:
@@ -282,7 +311,7 @@ class LocalStorage(Storage):
                 pass
 
     def remove_ours(self, prefix: str, names: Names) -> None:
-        path = self._path(prefix) if prefix else self.root
+        path = self._folder(prefix)
         writers.seen(self.url)
         with self._words("remove", path):
             self._remove_ours(path, names)
@@ -324,7 +353,7 @@ class LocalStorage(Storage):
             self._remove_empty(self.root)
 
     def strangers(self, names: Names, prefix: str = "") -> list[str]:
-        path = self._path(prefix) if prefix else self.root
+        path = self._folder(prefix)
         writers.seen(self.url)
         if path.exists() and not path.is_dir():
             return [path.name]
@@ -347,7 +376,7 @@ class LocalStorage(Storage):
             disk.replace(path, goal)
 
     def sync(self, prefix: str = "") -> None:
-        base = self._path(prefix) if prefix else self.root
+        base = self._folder(prefix)
         self.settle()
         with self._words("write", base):
             folders = [Path(folder) for folder, _, _ in os.walk(base)]
@@ -369,7 +398,7 @@ class LocalStorage(Storage):
                     break
 
     def remove_partials(self, prefix: str, names: Names, before: float) -> None:
-        base = self._path(prefix) if prefix else self.root
+        base = self._folder(prefix)
         with self._words("remove", base):
             for name in _listed(base):
                 path = base / name

@@ -23,13 +23,14 @@ from typing import Any
 import psutil
 
 from ..errors import StoreError
-from .records import SMALL_BYTES, holder_record
+from .records import SMALL_BYTES, holder_record, read_record
 from .storage import Storage
 
 _NUMBERED = re.compile(r"lock/(\d{5,20})\.(json|beat)")
 _PROBE = re.compile(r"lock/[0-9a-f]{32}\.clock")
 BEAT_SECONDS = 10.0
 _held: set[str] = set()  # ids of the locks that this process holds
+LOOKS = 100  # at locks that are gone when they are read
 STALE_SECONDS = 60.0  # a holder on another machine that has not beaten for so long is dead
 
 
@@ -61,14 +62,19 @@ def holder(storage: Storage, reading: bool = False) -> Holder | None:
 
     With `reading` nothing is written to the store: this machine's clock is taken for the store's.
     """
-    records = [key for key in storage.listing("lock") if _number(key) and key.endswith(".json")]
-    if not records:
-        return None
-    key = max(records, key=_number)
-    try:
-        record = holder_record(storage.read(key, limit=SMALL_BYTES))
-    except FileNotFoundError:
-        return holder(storage, reading)  # released in between
+    record, key = None, ""
+    for _ in range(LOOKS):
+        records = [key for key in storage.listing("lock") if _number(key) and key.endswith(".json")]
+        if not records:
+            return None
+        key = max(records, key=_number)
+        try:
+            record = holder_record(read_record(storage, key, SMALL_BYTES))
+            break
+        except FileNotFoundError:
+            pass  # released in between
+    else:
+        raise StoreError(f"{storage.url}/{key} is listed but cannot be read; remove it if no fit is running")
     if record is None:
         return Holder(key, "an unknown machine", 0, "an unknown time", _beats(storage, key, reading))
     if record.machine != _machine():
@@ -100,7 +106,7 @@ def _runs(pid: int, started: float) -> bool:
 def _beats(storage: Storage, key: str, reading: bool) -> bool:
     """Whether a holder elsewhere has beaten lately."""
     beats = [entry.changed for name, entry in storage.listing("lock").items() if name.startswith(key[:-5])]
-    return bool(beats) and (time.time() if reading else now(storage)) - max(beats) < STALE_SECONDS
+    return bool(beats) and abs((time.time() if reading else now(storage)) - max(beats)) < STALE_SECONDS
 
 
 def now(storage: Storage) -> float:
@@ -143,6 +149,8 @@ class Lock:
         if held is not None and held.alive:
             raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
         number = 1 if held is None else _number(held.key) + 1
+        if number >= 10**20:
+            raise StoreError(f"{self.storage.url}/lock holds the last number that a lock can have; remove that folder")
         self.key = f"lock/{number:05d}.json"
         self._bytes = self._record()
         if not self.storage.put_if_absent(self.key, self._bytes):

@@ -42,6 +42,7 @@ from .records import (
 from .storage import Storage, digest, is_local, open_storage
 
 FORMAT, VERSION = "pairsym-model", 1
+BUCKETS = ("s3", "s3a", "gs", "gcs")  # kinds of places whose addresses name a bucket, not a host
 KEPT = 2  # newest generations that are kept
 GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was written to it for so long
 SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
@@ -109,6 +110,29 @@ class Commit:
     def nbytes(self) -> int:
         """Bytes of the generation's files."""
         return sum(size for size, _ in self.record["files"].values())
+
+    @property
+    def counts_address(self) -> str:
+        """Where the model remembers its counts store; an error when opening that would call somewhere else.
+
+        A path is taken from the folder of the model store; a URL only of the model's own kind, and of its own host
+        where a URL names hosts. Anything else a person has to ask for.
+        """
+        path, url = self.record["counts"]["path"], self.storage.url
+        if is_local(path):
+            return os.path.normpath(os.path.join(os.path.dirname(url), path)) if is_local(url) else path
+        (kind, rest), (own, mine) = path.split("://", 1), url.split("://", 1) if not is_local(url) else ("", "")
+        if "::" in path or kind != own or (kind not in BUCKETS and rest.partition("/")[0] != mine.partition("/")[0]):
+            raise StoreError(
+                f"{url} remembers a counts store at {path!r}, another kind of place than its own, which is not opened "
+                "unasked; give its place with counts="
+            )
+        return path
+
+    def check_counts(self, digest: str, shape: tuple[int, int], path: str) -> None:
+        """Refuse a counts store that this sweep was not fitted to; its rows are followed into the sweep's arrays."""
+        if digest != self.record["counts"]["digest"] or dict(zip(SIDES, shape, strict=True)) != self.record["rows"]:
+            raise StoreError(f"{path} is not the counts store that {self.storage.url} was fitted to")
 
     def scalar(self, name: str) -> float:
         return float.fromhex(self.record["scalars"][name])

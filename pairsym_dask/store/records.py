@@ -242,7 +242,7 @@ def _settings(found: _Fields) -> dict[str, Any]:
         found.refuse("settings", f"the settings {', '.join(sorted(known))}")
     try:
         return Settings.from_record(values).to_dict()
-    except InputError as error:
+    except (InputError, OverflowError) as error:
         raise DamagedStoreError(f"{found.where} holds settings that cannot be: {error}") from None
 
 
