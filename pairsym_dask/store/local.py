@@ -77,20 +77,20 @@ class LocalStorage(Storage):
 
     def _path(self, key: str) -> Path:
         check_key(key)
-        above, *rest = key.split("/")
-        for name in rest:
-            self._refuse_link(self.root / above)
-            above = f"{above}/{name}"
+        folder = self.url
+        for name in key.split("/")[:-1]:
+            folder = f"{folder}/{name}"
+            self._refuse_link(folder)
         return self.root / key
 
     def _folder(self, prefix: str) -> Path:
         """The store's folder, or one below it."""
         path = self._path(prefix) if prefix else self.root
         if prefix:
-            self._refuse_link(path)
+            self._refuse_link(str(path))
         return path
 
-    def _refuse_link(self, folder: Path) -> None:
+    def _refuse_link(self, folder: str) -> None:
         """A folder below the store's own that is a link would lead reads, writes and removals out of the store."""
         if os.path.islink(folder):
             raise StoreError(f"{folder} is a link, which no folder inside a store may be; put the folder itself there")

@@ -187,6 +187,10 @@ def open_storage(path: str | os.PathLike[str] | Storage, storage_options: dict[s
         raise StoreError("a store's path must not be empty")
     if "\0" in text:
         raise StoreError(f"a store's path must not hold null characters: {text!r}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise StoreError(f"a store's path must be text that a file name can hold, not {text!r}") from None
     if is_local(text):
         return LocalStorage(local_path(text))
     return RemoteStorage(text, dict(storage_options or {}))
