@@ -14,8 +14,8 @@ from tqdm import tqdm
 from ..errors import InputError
 from ..pairs.parts import Columns
 from ..settings import POPULARITY
+from ..store.commit import Commit
 from ..store.counts import Counts
-from ..store.model_store import Commit
 from .batch import recommend_all
 from .explain import Explanation, explain
 from .fold_in import Folded, fold_in

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..run.execute import run_tasks
+from ..store.commit import Commit
 from ..store.counts import MARK, Counts
 from ..store.counts_writer import claim
-from ..store.model_store import Commit
 from ..store.ours import Names
 from ..store.storage import Storage, open_storage
 from .predict import predictor_of, sigma_of

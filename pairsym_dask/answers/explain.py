@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..store.model_store import read_rows
+from ..store.commit import read_rows
 from ..sweep.background import lambda_of
 from .predict import Predictor, Symbols, energy_of_pairs, sigma_of
 

@@ -31,9 +31,9 @@ from ..pairs.parts import Columns, frame_parts, store_kinds
 from ..run.execute import Executor, Steps
 from ..run.process import read_once
 from ..settings import Settings
+from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.cuts import Tile
-from ..store.model_store import Commit
 from ..sweep.background import Background, lambda_of
 from ..sweep.discount import Discount
 from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log, messages

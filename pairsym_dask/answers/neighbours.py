@@ -20,8 +20,8 @@ import pandas as pd
 from ..errors import InputError
 from ..run.execute import run_tasks
 from ..settings import SIDES, other
+from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from ..store.model_store import Commit, read_rows
 from .predict import Predictor, Symbols, beliefs, energy, predictor_of, sigma_of
 
 LIKENESSES = ("cosine", "model")

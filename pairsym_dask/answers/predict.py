@@ -18,8 +18,8 @@ from ..kernels.logistic import moderated
 from ..kernels.topn import Ordered, best_items
 from ..run.process import read_once
 from ..settings import SIDES
+from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from ..store.model_store import Commit, read_rows
 from ..sweep.job import VALUES
 from .query import Query, deviations, sides
 

@@ -21,8 +21,9 @@ from ..pairs.matrices import is_matrix
 from ..pairs.parts import Columns
 from ..pairs.sources import list_sources
 from ..settings import SIDES, Settings
+from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
-from ..store.model_store import Commit, ModelStore
+from ..store.model_store import ModelStore
 from ..store.storage import is_local, open_storage
 from ..sweep.fit import Warm, fit
 from ..sweep.resume import check_options, check_warm

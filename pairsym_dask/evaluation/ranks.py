@@ -23,8 +23,8 @@ from ..kernels.logistic import moderated
 from ..run.execute import Executor, Graph
 from ..run.memory import MIB, parse_memory
 from ..run.process import turn
+from ..store.commit import Commit
 from ..store.counts import Counts
-from ..store.model_store import Commit
 from ..sweep.plan import Room
 from .held_out import Pairs
 from .lists import describe_lists, information, mark_seen

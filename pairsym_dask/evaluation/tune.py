@@ -24,8 +24,9 @@ from ..errors import InputError, NumericError
 from ..options import whole_number
 from ..pairs.splits import leave_one_out
 from ..settings import POPULARITY, Settings
+from ..store.commit import Commit
 from ..store.counts import Counts, open_counts
-from ..store.model_store import Commit, ModelStore
+from ..store.model_store import ModelStore
 from ..store.storage import is_local
 from ..sweep.fit import fit
 from .evaluate import summarise

@@ -13,7 +13,6 @@ from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
 from ..store.storage import open_storage
 from ..sweep.plan import Plan
-from ..sweep.record import absolute_path
 
 
 def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[str]:

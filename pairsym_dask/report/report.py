@@ -18,9 +18,10 @@ from ..display.charts import Axis, Chart
 from ..errors import InputError
 from ..evaluation.result import Comparison, Evaluation, chart_of_ranks
 from ..run.progress import duration
+from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.lock import holder
-from ..store.model_store import Commit, commit_key
+from ..store.model_store import commit_key
 from .summaries import Summary, extremes, histogram, often_seen, summarise_side
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ..evaluation.measures import bin_name, exponents
+from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from ..store.model_store import Commit, read_rows
 
 POINTS = 2000  # symbols of a side that are drawn one by one
 _MEANS = ("trait_sd", "bias_sd")

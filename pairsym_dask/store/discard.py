@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from ..errors import DamagedStoreError, StoreError
 from .arrays import group_metadata
-from .model_store import FORMAT, GENERATION, VERSION, Commit, ModelStore
+from .commit import Commit
+from .model_store import FORMAT, GENERATION, VERSION, ModelStore
 
 
 def problems(commit: Commit) -> Iterator[str]:

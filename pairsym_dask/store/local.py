@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 from . import writers as writing
+from .disk import Disk, open_file
 from .ours import PARTIAL, Names, below, is_file
 from .storage import Entry, Storage, check_key
 from .writers import writers
@@ -20,54 +20,7 @@ from .writers import writers
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class Disk:
-    """The calls that change a local disk, one method each; fault tests put another one in its place."""
-
-    def mkdir(self, path: Path) -> None:
-        os.mkdir(path)
-
-    def create(self, path: Path) -> int:
-        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        return os.write(descriptor, data)
-
-    def fsync(self, descriptor: int) -> None:
-        os.fsync(descriptor)
-
-    def fsync_folder(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def replace(self, source: Path, target: Path) -> None:
-        os.replace(source, target)
-
-    def link(self, source: Path, target: Path) -> None:
-        os.link(source, target)
-
-    def unlink(self, path: Path) -> None:
-        os.unlink(path)
-
-    def rmdir(self, path: Path) -> None:
-        os.rmdir(path)
-
-
-disk = Disk()
-
-
-def _open_file(path: str, flags: int) -> int:
-    """A descriptor of a plain file: a pipe or a device that lies in a store would be waited for, or never end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise StoreError(f"{path} is not a plain file")
+disk = Disk()  # fault tests put another one in its place
 
 
 class LocalStorage(Storage):
@@ -224,7 +177,7 @@ class LocalStorage(Storage):
     def read(self, key: str, limit: int | None = None) -> bytes:
         path = self._path(key)
         writers.seen(self.url, key)
-        with self._words("read", path), open(path, "rb", opener=_open_file) as file:
+        with self._words("read", path), open(path, "rb", opener=open_file) as file:
             return file.read(-1 if limit is None else limit)
 
     def make_folder(self, folder: str) -> None:
@@ -255,7 +208,7 @@ class LocalStorage(Storage):
     def ask(self, key: str) -> None:
         if hasattr(os, "posix_fadvise"):  # the kernel reads while we compute
             try:
-                descriptor = _open_file(str(self._path(key)), os.O_RDONLY)
+                descriptor = open_file(str(self._path(key)), os.O_RDONLY)
             except (OSError, StoreError):
                 return  # whoever reads it will tell
             try:

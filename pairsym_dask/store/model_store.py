@@ -16,21 +16,16 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from ..errors import DamagedStoreError, StoreError
-from ..settings import SIDES, Settings
 from . import attempts
 from .arrays import ArraySpec, Manifest, Sealed, group_metadata, write_metadata
+from .commit import Commit
 from .lock import Holder, Lock, holder, now
 from .ours import ARRAYS, Names
 from .records import (
     SMALL_BYTES,
-    CommitRecord,
     check_format,
     check_record_size,
     commit_record,
@@ -42,7 +37,6 @@ from .records import (
 from .storage import Storage, digest, is_local, open_storage
 
 FORMAT, VERSION = "pairsym-model", 1
-BUCKETS = ("s3", "s3a", "gs", "gcs")  # kinds of places whose addresses name a bucket, not a host
 KEPT = 2  # newest generations that are kept
 GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was written to it for so long
 SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
@@ -56,98 +50,6 @@ FOLDERS: dict[str, Names] = {  # beside the generations
     attempts.FOLDER: {r"generation-.+\.json": None},
     "lock": {r"\d{5,}\.(json|beat)|[0-9a-f]{32}\.clock": None},
 }
-
-
-def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Settings) -> dict[str, ArraySpec]:
-    """Arrays of a generation by path; a block of rows is one chunk of each."""
-    specs = {}
-    for side in SIDES:
-        n, block, name = rows[side], blocks[side], side[:-1]
-        for array, domain in (("mean", "finite"), ("precision", "above 0")):
-            shape, chunks, names = (n, settings.factors), (block, settings.factors), (name, "factor")
-            path = f"{side}/{array}"
-            specs[path] = ArraySpec(path, shape, chunks, settings.dtype, names, domain=domain)
-        for array, dtype, domain in (
-            ("bias", settings.dtype, "finite"),
-            ("bias_precision", settings.dtype, "above 0"),  # infinite without biases
-            ("selection", "float64", "finite and above 0"),
-            ("background", "float64", "finite and not below 0"),
-        ):
-            path = f"{side}/{array}"
-            specs[path] = ArraySpec(path, (n,), (block,), dtype, (name,), domain=domain)
-    # log s_i of the next sweep, up to its normaliser: a by-product of the selection pass.
-    specs["users/next"] = ArraySpec(
-        "users/next", (rows["users"],), (blocks["users"],), "float64", ("user",), domain="below infinity"
-    )
-    return specs
-
-
-@dataclass(frozen=True)
-class Commit:
-    """One committed sweep."""
-
-    storage: Storage
-    record: CommitRecord
-
-    @property
-    def sweep(self) -> int:
-        return self.record["sweep"]
-
-    @property
-    def kept(self) -> bool:
-        """Whether the user asked to keep this sweep for good."""
-        return self.record["kept"]
-
-    @property
-    def settings(self) -> Settings:
-        return Settings.from_record(self.record["settings"])
-
-    @property
-    def folder(self) -> str:
-        return self.record["generation"]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the generation's files."""
-        return sum(size for size, _ in self.record["files"].values())
-
-    @property
-    def counts_address(self) -> str:
-        """Where the model remembers its counts store; an error when opening that would call somewhere else.
-
-        A path is taken from the folder of the model store; a URL only of the model's own kind, and of its own host
-        where a URL names hosts. Anything else a person has to ask for.
-        """
-        path, url = self.record["counts"]["path"], self.storage.url
-        if is_local(path):
-            return os.path.normpath(os.path.join(os.path.dirname(url), path)) if is_local(url) else path
-        (kind, rest), (own, mine) = path.split("://", 1), url.split("://", 1) if not is_local(url) else ("", "")
-        if "::" in path or kind != own or (kind not in BUCKETS and rest.partition("/")[0] != mine.partition("/")[0]):
-            raise StoreError(
-                f"{url} remembers a counts store at {path!r}, another kind of place than its own, which is not opened "
-                "unasked; give its place with counts="
-            )
-        return path
-
-    def check_counts(self, digest: str, shape: tuple[int, int], path: str) -> None:
-        """Refuse a counts store that this sweep was not fitted to; its rows are followed into the sweep's arrays."""
-        if digest != self.record["counts"]["digest"] or dict(zip(SIDES, shape, strict=True)) != self.record["rows"]:
-            raise StoreError(f"{path} is not the counts store that {self.storage.url} was fitted to")
-
-    def scalar(self, name: str) -> float:
-        return float.fromhex(self.record["scalars"][name])
-
-    @cached_property
-    def sealed(self) -> Sealed:
-        """The arrays; every chunk is in the manifest with the size that its array declares."""
-        sealed = Sealed(self.storage, self.folder, self.record["files"])
-        specs = self.arrays.values()
-        sealed.check_complete(((spec, key) for spec in specs for key in spec.keys()), sum(spec.count for spec in specs))
-        return sealed
-
-    @property
-    def arrays(self) -> dict[str, ArraySpec]:
-        return generation_arrays(self.record["rows"], self.record["blocks"], self.settings)
 
 
 class ModelStore:
@@ -406,15 +308,3 @@ def commit_key(sweep: int) -> str:
 def receipt(commit: Commit) -> bytes:
     """What is left in a generation after its commit."""
     return seal({"sweep": commit.sweep, "commit": commit.record["digest"]})
-
-
-def read_rows(commit: Commit, path: str, positions: np.ndarray) -> np.ndarray:
-    """Some rows of an array, reading only the chunks they lie in."""
-    spec, sealed = commit.arrays[path], commit.sealed
-    out = np.empty((positions.size, *spec.shape[1:]), spec.dtype)
-    block = positions // spec.chunks[0]
-    for b in np.unique(block):
-        here = block == b
-        chunk = sealed.read_block(spec, int(b), *([0] * (len(spec.shape) - 1)))
-        out[here] = chunk[positions[here] - b * spec.chunks[0]]
-    return out

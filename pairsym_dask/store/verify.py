@@ -12,8 +12,9 @@ from ..errors import DamagedStoreError, StoreError
 from ..settings import SIDES
 from . import counts as counts_module
 from .arrays import ArraySpec, Sealed
+from .commit import Commit
 from .counts import Counts
-from .model_store import Commit, ModelStore, receipt
+from .model_store import ModelStore, receipt
 from .records import SMALL_BYTES, canonical
 from .storage import Storage, digest, open_storage
 

@@ -19,9 +19,10 @@ from ..run.execute import Executor
 from ..run.progress import Progress
 from ..run.workers import Pass
 from ..settings import SIDES, Settings
+from ..store.commit import Commit, generation_arrays
 from ..store.counts import RECORD, Counts
 from ..store.discard import set_aside_damaged
-from ..store.model_store import Commit, ModelStore, generation_arrays
+from ..store.model_store import ModelStore
 from .background import update_xi_star
 from .discount import Discount
 from .elbo import counted_share, side_bound

@@ -7,7 +7,9 @@ import os
 
 import numpy as np
 
-from ..store.model_store import Commit
+from ..errors import DamagedStoreError
+from ..kernels.layout import statistics_size
+from ..store.commit import Commit
 from ..store.storage import is_local
 from .background import Background
 
@@ -20,6 +22,11 @@ def encode_background(background: Background) -> str:
 def decode_background(commit: Commit, side: str) -> Background:
     """The background of a committed state."""
     packed = np.frombuffer(base64.b64decode(commit.record["backgrounds"][side]), "<f8")
+    if packed.size != statistics_size(commit.settings.factors):
+        raise DamagedStoreError(
+            f"sweep {commit.sweep} of {commit.storage.url} has a background of {packed.size} numbers, "
+            f"not {statistics_size(commit.settings.factors)}"
+        )
     return Background(commit.settings.factors, packed)
 
 
@@ -28,8 +35,3 @@ def relative_path(path: str, start: str) -> str:
     if not (is_local(path) and is_local(start)):
         return path
     return os.path.relpath(path, os.path.dirname(start))
-
-
-def absolute_path(path: str, start: str) -> str:
-    """The address behind a `relative_path`."""
-    return path if not is_local(path) else os.path.normpath(os.path.join(os.path.dirname(start), path))

@@ -12,8 +12,9 @@ import numpy as np
 from ..errors import InputError, StoreError
 from ..options import positive_number, whole_number
 from ..settings import Settings
+from ..store.commit import Commit
 from ..store.counts import Counts
-from ..store.model_store import Commit, ModelStore
+from ..store.model_store import ModelStore
 from .plan import Plan
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..kernels.rows import Values
-from ..store.model_store import Commit, read_rows
+from ..store.commit import Commit, read_rows
 from .discount import column_sums
 from .elbo import counted_share
 from .job import VALUES, Job

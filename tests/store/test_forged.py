@@ -183,7 +183,7 @@ def test_a_lock_of_any_number_does_not_make_a_fit_spin(name: str, forger: Forger
     put(forger.model / f"lock/{name}.json", b"[" * 10**5)
     os.utime(forger.model / f"lock/{name}.json", (0, 0))
     if name == "9" * 20:
-        with pytest.raises(StoreError, match="leaves no number for another lock"):
+        with pytest.raises(StoreError, match="the last number that a lock can have"):
             fit(forger)
     else:
         fit(forger)
