@@ -222,8 +222,8 @@ def test_nothing_is_removed_but_through_the_disk_of_a_storage() -> None:
                 elif name == "remove" and owner == "os":
                     found.add((path.relative_to(package).as_posix(), "os.remove"))
     assert found == {
-        ("store/local.py", "os.unlink"),
-        ("store/local.py", "os.rmdir"),
+        ("store/disk.py", "os.unlink"),
+        ("store/disk.py", "os.rmdir"),
         ("store/local.py", "disk.unlink"),
         ("store/local.py", "disk.rmdir"),
         ("store/remote.py", "self.fs.rm"),
