@@ -1,53 +1,58 @@
-"""A memory budget holds: peak resident memory of a real process against the budget and the projection."""
+"""A memory budget holds, and its projection is no guess: peak resident memory of a real process against both."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-import time
+from typing import Any
 
-import psutil
 import pytest
 
 import pairsym_dask as ps
 from pairsym_dask.run.memory import MIB
 from pairsym_dask.settings import Settings
+from pairsym_dask.store.cuts import make_cuts
 from pairsym_dask.sweep.plan import Plan
 
-IDLE = "import pairsym_dask.cli, pairsym_dask.model, distributed, time; time.sleep(0.5)"
+PROGRAM = """
+import sys
+import distributed
+import pairsym_dask.cli, pairsym_dask.model
+
+if sys.argv[1:]:
+    pairsym_dask.cli.pairsym.main(standalone_mode=False)
+(most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(most)
+"""
 
 
-def peak(*command):
-    """Peak resident bytes of a process and its children."""
-    process, most = psutil.Popen([sys.executable, *map(str, command)], env=dict(os.environ)), 0
-    while process.poll() is None:
-        try:
-            family = [process, *process.children(recursive=True)]
-            most = max(most, sum(member.memory_info().rss for member in family))
-        except psutil.Error:
-            pass
-        time.sleep(0.005)
-    assert process.returncode == 0
-    return most
+def peak(*words: Any) -> int:
+    """Peak resident bytes of a process that runs a command; without one, that of an interpreter with its imports."""
+    command = [sys.executable, "-c", PROGRAM, *map(str, words)]
+    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return 1024 * int(done.stdout.split()[-1])
 
 
 @pytest.mark.slow
-def test_peak_memory_stays_within_budget_and_projection(tmp_path):
-    counts = ps.simulate(tmp_path / "counts.zarr", users=300_000, items=3_000, pairs=1_500_000, random_state=0)
-    plan = Plan.make(counts, Settings())
-    assert plan.generation_bytes() > 50 * MIB  # more than the budget leaves for it
-    idle = peak("-c", IDLE)
-    budget = plan.peak_bytes(2)
-    fit = ["-m", "pairsym_dask.cli", "fit", counts.path]
+@pytest.mark.parametrize(
+    ("users", "items", "pairs", "factors"), [(300_000, 3_000, 1_500_000, 64), (60_000, 50_000, 2_000_000, 20)]
+)
+def test_peak_memory_is_at_most_the_projection_and_not_far_below_it(tmp_path, users, items, pairs, factors):
+    counts = ps.simulate(tmp_path / "counts.zarr", users=users, items=items, pairs=pairs, random_state=0)
+    plan = Plan.make(counts, Settings(factors=factors))
+    projection = plan.peak_bytes(2)
+    fit = ["fit", counts.path, "--factors", factors]
     peak(*fit, tmp_path / "warm.zarr", "--sweeps", 1)  # compiles what is not cached yet, which takes memory of its own
-    limits = ["--sweeps", 2, "--threads", 2, "--memory", f"{budget // MIB}MiB"]
-    used = peak(*fit, tmp_path / "model.zarr", *limits) - idle
-    assert used <= budget
+    # A budget of just the projection leaves no room for what may be kept between sweeps.
+    limits = ["--sweeps", 2, "--threads", 2, "--memory", f"{projection // MIB + 1}MiB"]
+    used = peak(*fit, tmp_path / "model.zarr", *limits) - peak()
+    # Six shapes of 20 to 64 factors, float32 and float64, one to four threads took 0.81 to 0.98 of their projections.
+    assert 0.65 * projection <= used <= projection
 
 
 def test_projection_grows_with_factors_and_tasks():
-    from pairsym_dask.store.cuts import make_cuts
-
     cuts = make_cuts(620_000, 12_000, 5_500_000)
     tiles = {"users": 300_000, "items": 900_000}
     small, large = (Plan(cuts, k, 4, tiles, 1, 5_500_000) for k in (20, 64))
