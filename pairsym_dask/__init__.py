@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers and editors see; a test keeps it the same as what is imported
+    from .benchmarks.benchmark import benchmark as benchmark
     from .errors import DamagedStoreError as DamagedStoreError
     from .errors import InputError as InputError
     from .errors import MemoryBudgetError as MemoryBudgetError
@@ -43,6 +44,7 @@ else:
         "evaluate": "evaluation.evaluate",
         "compare": "evaluation.evaluate",
         "tune": "evaluation.tune",
+        "benchmark": "benchmarks.benchmark",
         "PairsymError": "errors",
         "InputError": "errors",
         "StoreError": "errors",

@@ -10,12 +10,13 @@ from .data import ingest, simulate, split
 from .demonstration import demo
 from .fitting import fit, tune, update
 from .group import main, pairsym
-from .judging import compare, evaluate, info, report, verify
+from .judging import benchmark, compare, evaluate, info, report, verify
 
 __all__ = ["main", "pairsym"]
 
 # In the order in which people need them.
 for _command in (
-    ingest, fit, update, recommend, similar, split, evaluate, compare, tune, report, info, verify, simulate, demo,
+    ingest, fit, update, recommend, similar, split, evaluate, compare, tune, benchmark, report, info, verify, simulate,
+    demo,
 ):  # fmt: skip
     pairsym.add_command(_command)

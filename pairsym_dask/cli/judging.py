@@ -1,4 +1,4 @@
-"""Commands that judge models and stores: evaluate, compare, report, info, verify."""
+"""Commands that judge models and stores: evaluate, compare, benchmark, report, info, verify."""
 
 from __future__ import annotations
 
@@ -72,6 +72,30 @@ def compare(models: tuple[str, ...], held_out: str, n: tuple[int, ...], schedule
     with Place(scheduler) as client:
         pairs = read_pairs(first, held_out, options["user"], options["item"])
         click.echo(run({**opened, "popularity": Popularity().fit(first.counts)}, pairs, n=n, client=client, **options))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--source", metavar="PLACE", help="Where a public set's pairs are: a file, a folder or an address.")
+@click.option("-o", "--output", metavar="FILE", help="The record, JSON [default: benchmark-NAME.json].")
+@click.option("--contender", "contenders", multiple=True, help="Who takes part; give it again for more [default: all].")
+@click.option("--trials", type=int, default=4, show_default=True, help="Settings that each contender is tried with.")
+@click.option("--users", type=int, default=10_000, show_default=True, help="Validation users that judge a trial.")
+@click.option("--metric", default="ndcg", show_default=True, help="What settings are chosen by: ndcg, recall or R.")
+@click.option("--random-state", type=int, default=0, show_default=True, help="Seed.")
+@click.option("--threads", type=click.IntRange(1), help="Tasks under way at a time [default: all cores].")
+def benchmark(name: str, output: str | None, contenders: tuple[str, ...], **options: Any) -> None:
+    """Tune contenders on the validation part of a public set (gowalla) or of a file, report them on its test part.
+
+    A file has columns user, item and part (train, valid, test). Run it again to go on after an interruption.
+    """
+    from pathlib import Path
+
+    from ..benchmarks.benchmark import benchmark as run
+
+    record = output or f"benchmark-{Path(name).stem}.json"
+    click.echo(run(name, record, contenders=contenders or None, progress=True, **options))
+    click.echo(record)
 
 
 @click.command()
