@@ -34,13 +34,36 @@ class DenseState:
     item_selection: np.ndarray  # (J,) Dirichlet parameter beta_j of q(psi)
     item_background: np.ndarray  # (J,) t, sums to one
     xi_star: float
+    temperature: float = 1.0  # posterior variances are temperature / precision
 
 
 # ---- the whole algorithm ----
 
 
-def dense_start(counts, *, user_mean, item_mean, censored_ratio, alpha=1.0, biases=True) -> DenseState:
+@dataclass(frozen=True)
+class Levers:
+    """What departs from the paper; as it stands here, nothing does."""
+
+    prior_growth: float = 0.0  # nu
+    background_users: float = 1.0  # beta_u
+    background_items: float = 1.0  # beta_v
+    temperature: float = 1.0  # T
+
+
+def discounted(counts, discount) -> np.ndarray:
+    """c_ij (c_i c_j)^-w, scaled to the same sum."""
+    weighed = np.zeros_like(counts)
+    seen = counts > 0
+    activity = np.outer(counts.sum(axis=1), counts.sum(axis=0))
+    weighed[seen] = counts[seen] * activity[seen] ** -discount
+    return weighed * (counts.sum() / weighed.sum())
+
+
+def dense_start(
+    counts, *, user_mean, item_mean, censored_ratio, alpha=1.0, biases=True, selection="bayes", levers=None
+) -> DenseState:
     """The state before the first sweep, from given trait means (I, K) and (J, K)."""
+    levers = levers or Levers()
     users, items = counts.shape
     bias_precision = 1.0 if biases else np.inf
     state = DenseState(
@@ -57,15 +80,39 @@ def dense_start(counts, *, user_mean, item_mean, censored_ratio, alpha=1.0, bias
         item_selection=np.empty(items),
         item_background=np.full(items, 1 / items),
         xi_star=1.0,
+        temperature=levers.temperature,
     )
+    if selection == "counts":
+        state = counted_background(state, counts, alpha=alpha, levers=levers)
     state = step_user_selection(state, counts, censored_ratio=censored_ratio, alpha=alpha)
     return step_item_selection(state, counts, censored_ratio=censored_ratio, alpha=alpha)
 
 
+def counted_background(state, counts, *, alpha, levers) -> DenseState:
+    """s_i ~ (alpha + c_i)^beta_u and t_j ~ (alpha + c_j)^beta_v."""
+    s, t = (
+        (alpha + counts.sum(axis=1)) ** levers.background_users,
+        (alpha + counts.sum(axis=0)) ** levers.background_items,
+    )
+    return replace(state, user_background=s / s.sum(), item_background=t / t.sum())
+
+
+def prior_precisions(state, counts, *, censored_ratio, tau_u, tau_v, levers) -> tuple[np.ndarray, np.ndarray]:
+    """tau (n_i / mean n)^nu with n_i = c_i + D' s_i, for users (I, 1) and items (J, 1)."""
+    censored = censored_ratio * counts.sum()
+    n_i = counts.sum(axis=1) + censored * state.user_background
+    n_j = counts.sum(axis=0) + censored * state.item_background
+    grown = [tau * (n / n.mean()) ** levers.prior_growth for tau, n in ((tau_u, n_i), (tau_v, n_j))]
+    return grown[0][:, None], grown[1][:, None]
+
+
 def dense_sweep(
-    state, counts, *, censored_ratio, tau_u, tau_v, tau_b, alpha=1.0, biases=True, selection="bayes"
+    state, counts, *, censored_ratio, tau_u, tau_v, tau_b, alpha=1.0, biases=True, selection="bayes", levers=None
 ) -> DenseState:
     """One sweep of Algorithm 1; `state` is left as it is."""
+    tau_u, tau_v = prior_precisions(
+        state, counts, censored_ratio=censored_ratio, tau_u=tau_u, tau_v=tau_v, levers=levers or Levers()
+    )
     state = step_user_selection(state, counts, censored_ratio=censored_ratio, alpha=alpha)
     state = step_item_selection(state, counts, censored_ratio=censored_ratio, alpha=alpha)
 
@@ -85,12 +132,15 @@ def dense_sweep(
 
 
 def dense_bound(
-    state, counts, *, censored_ratio, tau_u, tau_v, tau_b, alpha=1.0, biases=True, selection="bayes"
+    state, counts, *, censored_ratio, tau_u, tau_v, tau_b, alpha=1.0, biases=True, selection="bayes", levers=None
 ) -> float:
-    """The bound L of the state, with the best xi_ij on observed pairs.
+    """The bound L of the state, with the best xi_ij on observed pairs; of a cold posterior, entropies count T times.
 
     `selection` does not enter the bound; it is taken so that one dict of settings serves the sweep and the bound.
     """
+    tau_u, tau_v = prior_precisions(
+        state, counts, censored_ratio=censored_ratio, tau_u=tau_u, tau_v=tau_v, levers=levers or Levers()
+    )
     return dense_bound_at(
         state,
         counts,
@@ -110,12 +160,13 @@ def dense_bound(
 def dense_energy(state) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance under q of a_ij = u_i.v_j + b_i + b_j, each (I, J)."""
     m_u, m_v = state.user_mean[:, None, :], state.item_mean[None, :, :]
-    var_u, var_v = 1 / state.user_precision[:, None, :], 1 / state.item_precision[None, :, :]
+    T = state.temperature
+    var_u, var_v = T / state.user_precision[:, None, :], T / state.item_precision[None, :, :]
     # E[a_ij] = sum_k E[u_ik] E[v_jk] + E[b_i] + E[b_j]
     mean = (m_u * m_v).sum(axis=2) + state.user_bias[:, None] + state.item_bias[None, :]
     # Var[u v] = E[u^2] E[v^2] - E[u]^2 E[v]^2, multiplied out so that nothing cancels
     product_variance = m_u**2 * var_v + var_u * m_v**2 + var_u * var_v
-    variance = product_variance.sum(axis=2) + 1 / state.user_bias_precision[:, None] + 1 / state.item_bias_precision
+    variance = product_variance.sum(axis=2) + T / state.user_bias_precision[:, None] + T / state.item_bias_precision
     return mean, variance
 
 
@@ -182,6 +233,8 @@ def step_user_selection(state, counts, *, censored_ratio, alpha) -> DenseState:
 
 
 def step_user_background(state, xi, *, selection) -> DenseState:
+    if selection == "counts":  # fixed from the start
+        return state
     log_s = expected_log(state.user_selection)
     if selection == "bayes":  # "constant": the messages sum_j t_j Omega_ij are one number, which normalises away
         # s_i proportional to exp(E[log pi_i] + sum_j t_j Omega_ij)   (multinomial)
@@ -204,15 +257,16 @@ def step_user_bias(state, counts, xi, *, censored_ratio, tau_b) -> DenseState:
 
 def step_user_traits(state, counts, xi, *, censored_ratio, tau_u) -> DenseState:
     lam = lambda_of(xi)
+    tau_u = np.broadcast_to(np.ravel(tau_u), len(state.user_mean))
     censored = censored_counts(state, counts, censored_ratio)
     # E[v_j v_j^T]
     second_moment = np.array([np.outer(v, v) for v in state.item_mean])
-    second_moment += np.array([np.diag(1 / precision) for precision in state.item_precision])
+    second_moment += np.array([np.diag(state.temperature / precision) for precision in state.item_precision])
     mean, precision = np.empty_like(state.user_mean), np.empty_like(state.user_precision)
     for i in range(len(mean)):
         # P_i = sum_j 2 lambda_ij (c_ij + D' s_i t_j) E[v_j v_j^T] + tau_u I   (Pi)
         weight = 2 * lam[i] * (counts[i] + censored[i])
-        P = (weight[:, None, None] * second_moment).sum(axis=0) + tau_u * np.eye(mean.shape[1])
+        P = (weight[:, None, None] * second_moment).sum(axis=0) + tau_u[i] * np.eye(mean.shape[1])
         # m_i = sum_j (c_ij (1/2 - 2 lambda_ij E[b_i + b_j])
         #            + D' s_i t_j (-1/2 - 2 lambda_ij E[b_i + b_j])) E[v_j]   (mp)
         b = state.user_bias[i] + state.item_bias
@@ -252,6 +306,7 @@ def mirrored(state) -> DenseState:
         item_selection=state.user_selection,
         item_background=state.user_background,
         xi_star=state.xi_star,
+        temperature=state.temperature,
     )
 
 
@@ -274,12 +329,13 @@ def step_item_traits(state, counts, xi, *, censored_ratio, tau_v) -> DenseState:
 # ---- the bound ----
 
 
-def gaussian_terms(mean, precision, tau) -> float:
-    """sum of E_q[log p(x)] - E_q[log q(x)] for p = N(0, 1/tau) and q = N(mean, 1/precision)."""
-    # E_q[log p] = log(tau / 2 pi)/2 - tau (mean^2 + 1/precision)/2
-    expected_log_p = 0.5 * np.log(tau / (2 * np.pi)) - 0.5 * tau * (mean**2 + 1 / precision)
-    # -E_q[log q] = log(2 pi e / precision)/2
-    entropy = 0.5 * np.log(2 * np.pi * np.e / precision)
+def gaussian_terms(mean, precision, tau, temperature=1.0) -> float:
+    """sum of E_q[log p(x)] - T E_q[log q(x)] for p = N(0, 1/tau) and q = N(mean, T/precision)."""
+    variance = temperature / precision
+    # E_q[log p] = log(tau / 2 pi)/2 - tau (mean^2 + variance)/2
+    expected_log_p = 0.5 * np.log(tau / (2 * np.pi)) - 0.5 * tau * (mean**2 + variance)
+    # -E_q[log q] = log(2 pi e variance)/2; T times that vanishes with T
+    entropy = temperature * 0.5 * np.log(2 * np.pi * np.e * variance) if temperature > 0 else 0.0
     return float((expected_log_p + entropy).sum())
 
 
@@ -308,11 +364,11 @@ def dense_bound_at(state, counts, xi, *, censored_ratio, tau_u, tau_v, tau_b, al
     bound += ((counts.sum(axis=1) + D_censored * s) * expected_log(state.user_selection)).sum()
     bound += ((counts.sum(axis=0) + D_censored * t) * expected_log(state.item_selection)).sum()
     # E[log p] - E[log q] of u, v, b, pi, psi
-    bound += gaussian_terms(state.user_mean, state.user_precision, tau_u)
-    bound += gaussian_terms(state.item_mean, state.item_precision, tau_v)
+    bound += gaussian_terms(state.user_mean, state.user_precision, tau_u, state.temperature)
+    bound += gaussian_terms(state.item_mean, state.item_precision, tau_v, state.temperature)
     if biases:
-        bound += gaussian_terms(state.user_bias, state.user_bias_precision, tau_b)
-        bound += gaussian_terms(state.item_bias, state.item_bias_precision, tau_b)
+        bound += gaussian_terms(state.user_bias, state.user_bias_precision, tau_b, state.temperature)
+        bound += gaussian_terms(state.item_bias, state.item_bias_precision, tau_b, state.temperature)
     bound += dirichlet_terms(state.user_selection, alpha)
     bound += dirichlet_terms(state.item_selection, alpha)
     # -sum_d' E[log q(y_d')] - sum_d' E[log q(z_d')] = -D' sum_i s_i log s_i - D' sum_j t_j log t_j

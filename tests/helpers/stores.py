@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import pairsym_dask as ps
-from helpers.dense import DenseState, dense_bound, dense_start, dense_sweep
+from helpers.dense import DenseState, Levers, dense_bound, dense_start, dense_sweep, discounted
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.sweep import start
 
@@ -35,13 +35,19 @@ def fitted_arrays(model: PairedSymbols) -> dict[str, np.ndarray]:
 def reference(dense: np.ndarray, model: PairedSymbols, sweeps: int) -> tuple[DenseState, float]:
     """The dense reference after some sweeps from the model's own start, and its bound."""
     users, items = dense.shape
+    if model.discount:
+        dense = discounted(dense, model.discount)
     means = {
         side: start.start_scale(model.factors) * start.starting_normals(model.random_state, side, 0, n, model.factors)
         for side, n in (("users", users), ("items", items))
     }
-    common = {"censored_ratio": model.censored_ratio, "alpha": model.alpha, "biases": model.biases}
+    levers = Levers(model.prior_growth, model.background_users, model.background_items, model.temperature)
+    common = {
+        "censored_ratio": model.censored_ratio, "alpha": model.alpha, "biases": model.biases,
+        "selection": model.selection, "levers": levers,
+    }  # fmt: skip
     state = dense_start(dense, user_mean=means["users"], item_mean=means["items"], **common)
-    settings = common | {"tau_u": model.tau_u, "tau_v": model.tau_v, "tau_b": model.tau_b, "selection": model.selection}
+    settings = common | {"tau_u": model.tau_u, "tau_v": model.tau_v, "tau_b": model.tau_b}
     for _ in range(sweeps):
         state = dense_sweep(state, dense, **settings)
     return state, dense_bound(state, dense, **settings)
