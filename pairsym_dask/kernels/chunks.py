@@ -65,7 +65,7 @@ def fill_left(own: Any, o: int, factors: int, width: int, work: Any) -> None:
 
 
 @inlined
-def _place(indices: Any, p: int, parts: Any, stride: int) -> Any:
+def place(indices: Any, p: int, parts: Any, stride: int) -> Any:
     """Where the table row of pair p begins."""
     row: Any = np.int64(get(indices, p)) - get(parts, 0)
     return row * stride + get(parts, 2 + (row >> get(parts, 1)))
@@ -79,7 +79,7 @@ def take_pairs(
     """Copy a chunk of a row's pairs into buffers, padded to whole vectors with pairs that weigh nothing."""
     n = stop - start
     for p in range(n):
-        o = _place(indices, start + p, parts, 2 * width)
+        o = place(indices, start + p, parts, 2 * width)
         put(places, p, o)
         put(work, C + p, get(counts, start + p))
         put(work, T + p, get(table, o + width + factors + 1))
@@ -95,7 +95,7 @@ def take_pairs(
 def ask_ahead(indices: Any, start: int, stop: int, parts: Any, table: Any, stride: int) -> None:
     """Ask for the table rows of coming pairs while others are worked on."""
     for p in range(start, stop):
-        o = _place(indices, p, parts, stride)
+        o = place(indices, p, parts, stride)
         for k in range(0, stride, 16 if is_single(table) else 8):
             prefetch(table, o + k)
 

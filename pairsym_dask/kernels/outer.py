@@ -111,23 +111,34 @@ def stride_of(width: int) -> int:
 
 
 @inlined
+def add_panel(
+    work: Any, z: int, wz: int, n: int, stride: int, first: int, width: int, out: Any, o: int, pitch: int, fresh: bool
+) -> None:
+    """Add sum_p work[wz + p stride + r] work[z + p stride + c] to out[o + r pitch + c - first] for eight rows r.
+
+    Columns c go from `first` to `width`.
+    """
+    wide = wide_lanes(work)
+    c = first
+    while c + 3 * wide <= width:
+        add_outer_three(work, z + c, wz, n, stride, out, o + c - first, pitch, fresh)
+        c += 3 * wide
+    if c + 2 * wide <= width:
+        add_outer_two(work, z + c, wz, n, stride, out, o + c - first, pitch, fresh)
+        c += 2 * wide
+    elif c + wide <= width:
+        add_outer_one(work, z + c, wz, n, stride, out, o + c - first, pitch, fresh)
+        c += wide
+    if c < width:
+        add_outer_narrow(work, z + c, wz, n, stride, out, o + c - first, pitch, fresh)
+
+
+@inlined
 def add_triangle(
     work: Any, z: int, wz: int, n: int, stride: int, used: int, width: int, out: Any, o: int, fresh: bool
 ) -> None:
     """Add sum_p (W z)_p z_p^T to the packed triangle at `out[o:]`; panels from row `used` on are left alone."""
-    wide = wide_lanes(work)
     for panel in range(0, used, LANES):
         pitch = width - panel
-        c = panel
-        while c + 3 * wide <= width:
-            add_outer_three(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
-            c += 3 * wide
-        if c + 2 * wide <= width:
-            add_outer_two(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
-            c += 2 * wide
-        elif c + wide <= width:
-            add_outer_one(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
-            c += wide
-        if c < width:
-            add_outer_narrow(work, z + c, wz + panel, n, stride, out, o + c - panel, pitch, fresh)
+        add_panel(work, z, wz + panel, n, stride, panel, width, out, o, pitch, fresh)
         o += LANES * pitch
