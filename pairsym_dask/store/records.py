@@ -30,6 +30,7 @@ BYTES_A_VALUE = 20  # of the part of a record that lists files, at least
 TEXT = 2**20  # characters of a text in a record, at most
 COUNT_TYPES = ("uint8", "uint16", "uint32", "uint64", "float64")
 LABEL_TYPES = ("int64", "string")
+SOLVERS = ("cholesky", "gradients")
 FINITE_SCALARS = ("elbo", "xi_star", "log_z_next")
 _KEY = re.compile(r"(?:[a-z_]{1,32}/){0,4}(?:zarr\.json|c(?:\.\d{1,12}){1,4})")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -90,6 +91,7 @@ class CommitRecord(TypedDict):
     files: Manifest
     mark: str
     digest: str
+    solver: NotRequired[str]
     start: NotRequired[StartRecord]
 
 
@@ -227,6 +229,10 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
         mark=found.digest("mark"),
         digest=found.digest("digest"),
     )
+    if "solver" in record:
+        checked["solver"] = found.text("solver")
+        if checked["solver"] not in SOLVERS:
+            found.refuse("solver", f"one of {', '.join(SOLVERS)}")
     if record.get("start") is not None:
         start = found.inside("start")
         checked["start"] = StartRecord(

@@ -85,6 +85,10 @@ class Background:
         width = padded_width(self.factors)
         return self.packed[triangle_size(width) : triangle_size(width) + width]
 
+    def dense(self, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+        """B and sum t v, flat, as kernels take them."""
+        return self.square.astype(dtype).reshape(-1), self.variances.astype(dtype)
+
     def average(self, temperature: float) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Mean, precision, bias and its precision of the side's average symbol: a start for one among settled ones."""
         with np.errstate(divide="ignore"):  # no biases: no variance

@@ -30,7 +30,7 @@ from .graphs import End, Half, Passes, Weights
 from .job import Job
 from .plan import Plan, Room, make_room
 from .record import decode_background, encode_background, relative_path
-from .resume import check_options, check_same, check_warm, parse_keep, settled, warn_of_fall
+from .resume import check_options, check_same, check_warm, parse_keep, settled, solver_of, warn_of_fall
 from .shelf import forget
 from .start import Earlier
 
@@ -68,7 +68,7 @@ def fit(
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
     kept = parse_keep(keep)
     executor = Executor(client, threads)
-    plan = Plan.make(counts, settings)
+    plan = Plan.make(counts, settings, solver_of(store))
     room = make_room(plan, *executor.resources(memory))
     if not (discard_damaged and store.holds_commits()):
         store.create()
@@ -231,6 +231,7 @@ class Fit:
             "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
             "rows": self._rows,
             "blocks": self.plan.blocks,
+            "solver": self.plan.solver,
             "scalars": {name: float(value).hex() for name, value in scalars.items()},
             "backgrounds": {
                 side: encode_background(half.background) for side, half in zip(SIDES, (users, items), strict=True)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from ..run.execute import Executor, Steps
 from ..run.progress import Progress
 from ..store.arrays import Manifest, Sealed
 from . import start, tasks
+from . import steps as by_steps
 from .background import Background, lambda_of
 from .discount import Discount
 from .elbo import SideSums, log_sum_exp
 from .job import Job
 from .start import Earlier
+from .steps import Gathering
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,15 @@ class Passes:
         old, others, ground = steps.hold("own", own), steps.hold("its", its), steps.hold("background", base)
         star = 2 * lambda_of(xi_star)
         whole = self.plan.whole(side)
+        if self.plan.steps and not whole:
+            return self._close(
+                side,
+                self._run(
+                    f"update {side}",
+                    steps,
+                    self._descend(steps, Gathering(side, own, its, star, [], weights.log_z, range(0)), ground, weights),
+                ),
+            )
         stats = [] if whole else self._gather(steps, side, old, others, star, weights)
         keys = []
         for block in range(self.plan.count(side)):
@@ -196,24 +208,57 @@ class Passes:
             ]
         return roots
 
+    def _descend(self, steps: Steps, every: Gathering, ground: str, weights: Weights) -> list[str]:
+        """Nodes for the conjugate gradients of every block of the short side; a key a block."""
+        roots = []
+        for bundle in self.plan.bundles(every.side, self.job.room.bundle):
+            mine = replace(every, logits=[weights.block(block) for block in bundle], blocks=bundle)
+            what = steps.hold(f"rows-{bundle[0]}", mine)
+            sums = self._add_shares(steps, "sums", bundle, by_steps.gather_sums, what)
+            standing = [
+                steps.add("begin", block, by_steps.begin_block, steps.job, what, key, ground, block)
+                for block, key in zip(bundle, sums, strict=True)
+            ]
+            for step in range(self.plan.steps):
+                ahead = [
+                    steps.add(f"direction-{step}", block, by_steps.direction, steps.job, key)
+                    for block, key in zip(bundle, standing, strict=True)
+                ]
+                products = self._add_shares(steps, f"step-{step}", bundle, by_steps.gather_products, what, ahead)
+                standing = [
+                    steps.add(f"step-{step}", block, by_steps.step_block, steps.job, key, product, ground)
+                    for block, key, product in zip(bundle, standing, products, strict=True)
+                ]
+            roots += [
+                steps.add(f"update-{every.side}", block, by_steps.settle_block, steps.job, what, key, block)
+                for block, key in zip(bundle, standing, strict=True)
+            ]
+        return roots
+
+    def _add_shares(
+        self, steps: Steps, name: str, bundle: range, task: Callable[..., Any], *arguments: Any
+    ) -> list[str]:
+        """Nodes that gather something for a bundle over all shares of the columns, added up block by block."""
+        gathered = [
+            steps.add(f"gather-{name}", f"{bundle[0]}-{share}", task, steps.job, *arguments, share)
+            for share in range(len(self.plan.shares))
+        ]
+        roots = []
+        for k, block in enumerate(bundle):
+            parts = [
+                steps.add(f"pick-{name}", f"{block}-{share}", tasks.pick, steps.job, key, k)
+                for share, key in enumerate(gathered)
+            ]
+            roots.append(self._tree(steps, name, block, parts))
+        return roots
+
     def _gather(self, steps: Steps, side: str, own: str, its: str, star: float, weights: Weights) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots = []
         for bundle in self.plan.bundles(side, self.job.room.bundle):
             logits = steps.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
-            gathered = [
-                steps.add(
-                    f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_statistics, steps.job, side, own, its, star,
-                    logits, weights.log_z, bundle, share,
-                )
-                for share in range(len(self.plan.shares))
-            ]  # fmt: skip
-            for k, block in enumerate(bundle):
-                parts = [
-                    steps.add("pick-statistics", f"{block}-{share}", tasks.pick, steps.job, key, k)
-                    for share, key in enumerate(gathered)
-                ]
-                roots.append(self._tree(steps, "statistics", block, parts))
+            task = tasks.gather_statistics, side, own, its, star, logits, weights.log_z, bundle
+            roots += self._add_shares(steps, "statistics", bundle, *task)
         return roots
 
     def _tree(self, steps: Steps, name: str, block: int, keys: list[str]) -> str:

@@ -15,7 +15,9 @@ import numpy as np
 import psutil
 
 from ..errors import MemoryBudgetError
+from ..kernels.gradients import SUMS
 from ..kernels.layout import padded_width, statistics_size
+from ..kernels.outer import stride_of
 from ..run.memory import MIB, in_mib, parse_memory
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
@@ -28,6 +30,26 @@ STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
 MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
 
 
+STEPS = 3  # of conjugate gradients a half-sweep, from the old mean
+# Nanoseconds of one core, fitted to workflows/benchmark_solvers.py: a pair, a pair's K, its K^2; a row's K^2, its K^3.
+CHOLESKY = (20.0, 1.1, 0.021, 0.35, 0.0035)
+GRADIENTS = (90.0, 3.6, 0.0, 0.12, 0.0)
+
+
+def solver_seconds(costs: tuple[float, ...], factors: int, rows: int, pairs: int) -> float:
+    """The written cost model: seconds of one core for the updates of a sweep; every pair is met from both sides."""
+    pair, pair_k, pair_kk, row_kk, row_kkk = costs
+    a_pair = pair + pair_k * factors + pair_kk * factors**2
+    a_row = row_kk * factors**2 + row_kkk * factors**3
+    return 1e-9 * (2 * pairs * a_pair + rows * a_row)
+
+
+def choose_solver(factors: int, rows: int, pairs: int) -> str:
+    """Cholesky solves every row's system; gradients take a few steps towards its solution, for less at large K."""
+    solved, stepped = (solver_seconds(costs, factors, rows, pairs) for costs in (CHOLESKY, GRADIENTS))
+    return "cholesky" if solved <= stepped else "gradients"
+
+
 @dataclass(frozen=True)
 class Plan:
     """The geometry of one fit; travels to the workers."""
@@ -38,9 +60,11 @@ class Plan:
     largest_tile: dict[str, int]  # pairs
     count_bytes: int
     pairs: int
+    solver: str = "cholesky"
 
     @staticmethod
-    def make(counts: Counts, settings: Settings) -> Plan:
+    def make(counts: Counts, settings: Settings, solver: str | None = None) -> Plan:
+        """A plan with the solver that an earlier sweep was made with, or the one that costs less."""
         return Plan(
             counts.cuts,
             settings.factors,
@@ -48,7 +72,18 @@ class Plan:
             {side: max(counts.record["tiles"][side]) for side in SIDES},
             np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
+            solver or choose_solver(settings.factors, sum(counts.shape), counts.nnz),
         )
+
+    @property
+    def steps(self) -> int:
+        """Steps of the conjugate gradients, 0 where systems are solved."""
+        return STEPS if self.solver == "gradients" else 0
+
+    @property
+    def row_numbers(self) -> int:
+        """Numbers that are gathered for a row of the short side."""
+        return SUMS * padded_width(self.factors) if self.steps else statistics_size(self.factors)
 
     @cached_property
     def long(self) -> str:
@@ -67,7 +102,7 @@ class Plan:
         Where the short side has several tiles their rows are a power of two, so no block straddles tiles.
         """
         short = other(self.long)
-        fits = max(64, STATISTICS // (statistics_size(self.factors) * self.itemsize))
+        fits = max(64, STATISTICS // (self.row_numbers * self.itemsize))
         step = self.cuts[short].block
         if self.whole(short):  # no statistics leave a task
             return {self.long: self.cuts[self.long].block, short: step}
@@ -172,7 +207,7 @@ class Plan:
 
     def statistics_bytes(self) -> int:
         """Statistics of a block of the short side."""
-        return self.blocks[other(self.long)] * statistics_size(self.factors) * self.itemsize
+        return self.blocks[other(self.long)] * self.row_numbers * self.itemsize
 
     def table_bytes(self) -> int:
         """All tables of the long side."""
@@ -190,7 +225,10 @@ class Plan:
     def shared_bytes(self) -> int:
         """What every process holds once: the short side's table, weights and selection sums of the items."""
         short = self.cuts[other(self.long)].rows
-        return short * (self.table_row + (2 * self.factors + 4) * self.itemsize) + 56 * self.cuts["items"].rows
+        row = self.table_row + (2 * self.factors + 4) * self.itemsize
+        if self.steps and not self.whole(other(self.long)):
+            row += 6 * stride_of(padded_width(self.factors)) * self.itemsize  # where the steps stand, and a direction
+        return short * row + 56 * self.cuts["items"].rows
 
     def peak_bytes(self, tasks: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""

@@ -64,6 +64,15 @@ def warn_of_fall(commits: list[Commit], settings: Settings) -> None:
         )
 
 
+def solver_of(store: ModelStore) -> str | None:
+    """The solver that a store's sweeps were made with, None for a store without any; the first stores name none."""
+    try:
+        first = store.commits(last=0)
+    except StoreError:
+        return None  # nothing is there, or what is there is refused later, in words
+    return str(first[0].record.get("solver", "cholesky")) if first else None
+
+
 def check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, store: ModelStore) -> None:
     """Refuse to go on with other settings or other data, in words."""
     then, now = first.settings.to_dict(), settings.to_dict()

@@ -53,6 +53,11 @@ class Shelf:
                 self._locks.pop(key, None)
             return value
 
+    def peek(self, key: Key) -> Any:
+        """The kept value, None when there is none."""
+        with self._lock:
+            return self._kept.get(key)
+
     def put(self, key: Key, value: Any, limit: int) -> None:
         """Keep a value that somebody made anyway, if it fits; it pushes out the same thing of other states."""
         self.drop(lambda kept: kept.outdated_by(key))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import NumericError
-from ..kernels import moments, rows
+from ..kernels import gradients, moments, rows
 from ..kernels.layout import WHOLE, side_by_side, statistics_size
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
 from ..run.process import turn
@@ -104,7 +104,7 @@ def _complain(job: Job, side: str, block: int, row: int) -> None:
     )
 
 
-def _weights(job: Job, side: str, own: Sealed, block: int, logits: np.ndarray | None, log_z: float) -> np.ndarray:
+def weights_of(job: Job, side: str, own: Sealed, block: int, logits: np.ndarray | None, log_z: float) -> np.ndarray:
     """s or t of a block: users' log weights are in the generation before, items' come from the driver."""
     logits = job.read(own, "users/next", block) if logits is None else logits
     return np.asarray(np.exp(logits - log_z))
@@ -117,19 +117,26 @@ def update_block(
 ) -> Updated:  # fmt: skip
     """Update rows whose pairs are all at hand: accumulate and solve in cache."""
     before = job.read(own, f"{side}/background", block)
-    weights = _weights(job, side, own, block, logits, log_z)
+    weights = weights_of(job, side, own, block, logits, log_z)
     own_table = job.table(side, own, block)
     values = job.empty_values(before.size)
     terms = job.terms(side, block, base, two_lambda_star, weights)
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
-        rows.update_rows(pairs, others, own_table, terms, values)
+        if job.plan.steps:
+            square, variances = base.dense(job.settings.dtype)
+            scratch = np.empty(pairs.indices.size, job.settings.dtype)
+            gradients.update_rows_by_steps(
+                pairs, others, own_table, terms, square, variances, job.plan.steps, scratch, values
+            )
+        else:
+            rows.update_rows(pairs, others, own_table, terms, values)
 
-    _visit(job, side, its, *job.plan.tile_rows(side, block), [0], visit)  # once: it is all there
+    visit_pairs(job, side, its, *job.plan.tile_rows(side, block), [0], visit)  # once: it is all there
     return close_block(job, side, block, values, before, weights)
 
 
-def _visit(
+def visit_pairs(
     job: Job, side: str, its: Sealed, tile_block: int, part: slice, groups: Iterable[int],
     visit: Callable[[Pairs, OtherSide], None],
 ) -> None:  # fmt: skip
@@ -161,7 +168,7 @@ def gather_statistics(
     """Partial statistics of blocks of the short side's rows, of one tile block, over a share of the columns."""
     factors = job.settings.factors
     censored = [
-        job.censored * _weights(job, side, own, block, logit, log_z)
+        job.censored * weights_of(job, side, own, block, logit, log_z)
         for block, logit in zip(blocks, logits, strict=True)
     ]
     tables = [job.table(side, own, block) for block in blocks]
@@ -177,7 +184,7 @@ def gather_statistics(
             part = pairs._replace(starts=pairs.starts[mine], stops=pairs.stops[mine])
             rows.add_statistics(part, others, own_table, job.width, factors, amounts, two_lambda_star, sums)
 
-    _visit(job, side, its, tile_block, slice(first.start, last.stop), job.plan.shares[share], visit)
+    visit_pairs(job, side, its, tile_block, slice(first.start, last.stop), job.plan.shares[share], visit)
     return out
 
 
@@ -198,7 +205,7 @@ def solve_block(
 ) -> Updated:  # fmt: skip
     """Update rows of the short side from their gathered statistics."""
     before = job.read(own, f"{side}/background", block)
-    weights = _weights(job, side, own, block, logits, log_z)
+    weights = weights_of(job, side, own, block, logits, log_z)
     values = job.empty_values(before.size)
     terms = job.terms(side, block, base, two_lambda_star, weights)
     rows.solve_statistics(stats, job.table(side, own, block), terms, values)
@@ -219,7 +226,7 @@ def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block:
     def visit(pairs: Pairs, others: OtherSide) -> None:
         rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, out)
 
-    _visit(job, side, its, tile_block, slice(None), [group], visit)
+    visit_pairs(job, side, its, tile_block, slice(None), [group], visit)
     return out
 
 

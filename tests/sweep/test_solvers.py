@@ -1,0 +1,91 @@
+"""Conjugate gradients in a fit: the same fixed point as solved systems, a bound that never falls, the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.stores import fitted_arrays, make_store, random_counts
+
+import pairsym_dask as ps
+from pairsym_dask.settings import Settings
+from pairsym_dask.store import cuts as cuts_module
+from pairsym_dask.sweep import plan as plan_module
+from pairsym_dask.sweep.plan import choose_solver
+
+SETTINGS = {"factors": 6, "selection": "counts", "prior_growth": 1.0, "dtype": "float64"}
+
+
+def fit(counts, path, solver, monkeypatch, sweeps=5, **settings):
+    options = settings.pop("options", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_module, "choose_solver", lambda *shape: solver)
+        model = ps.PairedSymbols(**{**SETTINGS, **settings})
+        return model.fit(counts, path, sweeps=sweeps, progress=False, **options)
+
+
+@pytest.fixture(params=["gathered, many users", "gathered, many items", "at hand"])
+def counts(request, tmp_path, monkeypatch):
+    """Stores whose short side is gathered from parts, over several blocks, and one whose pairs are all at hand."""
+    if request.param != "at hand":
+        monkeypatch.setattr(cuts_module, "LONG_BLOCK", 64)
+        monkeypatch.setattr(cuts_module, "SHORT_BLOCK", 32)
+        monkeypatch.setattr(plan_module, "TABLES", 20_000)
+        monkeypatch.setattr(plan_module, "STATISTICS", 10_000)
+    shape = (90, 400) if "items" in request.param else (400, 90)
+    return make_store(random_counts(*shape, 0.15, seed=2), tmp_path / "counts.zarr")
+
+
+def test_many_steps_give_the_solved_systems(counts, tmp_path, monkeypatch):
+    solved = fit(counts, tmp_path / "solved.zarr", "cholesky", monkeypatch)
+    monkeypatch.setattr(plan_module, "STEPS", 40)
+    stepped = fit(counts, tmp_path / "stepped.zarr", "gradients", monkeypatch)
+    one, two = fitted_arrays(solved), fitted_arrays(stepped)
+    for path, array in one.items():
+        assert np.abs(array - two[path]).max() <= 1e-7 * np.abs(array).max(), path
+    assert stepped.history["elbo"].iloc[-1] == pytest.approx(solved.history["elbo"].iloc[-1], rel=1e-10)
+
+
+@pytest.mark.parametrize("lever", [{}, {"temperature": 0.0}, {"biases": False}, {"discount": 0.5, "temperature": 0.3}])
+def test_the_bound_never_falls_over_fifty_sweeps(counts, lever, tmp_path, monkeypatch):
+    model = fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=50, **lever)
+    bound = model.history["elbo"].to_numpy()
+    assert (np.diff(bound) >= -1e-10 * np.abs(bound[1:])).all()
+
+
+def test_twenty_sweeps_gain_what_solved_systems_gain(tmp_path, monkeypatch):
+    """On pairs with something to learn; on noise the two wander to different optima."""
+    counts = ps.simulate(tmp_path / "counts.zarr", users=900, items=150, pairs=30_000, factors=3, random_state=1)
+    bounds = {
+        solver: fit(counts, tmp_path / f"{solver}.zarr", solver, monkeypatch, sweeps=20).history["elbo"].to_numpy()
+        for solver in ("gradients", "cholesky")
+    }
+    solved = bounds["cholesky"]
+    assert abs(bounds["gradients"][-1] - solved[-1]) <= 1e-3 * (solved[-1] - solved[0])
+
+
+def test_bits_do_not_depend_on_threads_memory_or_processes(counts, tmp_path, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    def bits(name, **options):
+        model = fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=2, dtype="float32", options=options)
+        return {path: array.tobytes() for path, array in fitted_arrays(model).items()}
+
+    first = bits("one.zarr", threads=1)
+    plan = plan_module.Plan.make(counts, Settings(**SETTINGS), "gradients")
+    assert bits("two.zarr", threads=3) == first
+    assert bits("small.zarr", memory=plan.peak_bytes(1)) == first  # nothing is kept: weights are made again
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
+        assert bits("cluster.zarr", client=client) == first
+
+
+def test_a_store_goes_on_with_the_solver_it_began_with(counts, tmp_path, monkeypatch):
+    path = tmp_path / "model.zarr"
+    fit(counts, path, "gradients", monkeypatch, sweeps=1)
+    model = fit(counts, path, "cholesky", monkeypatch, sweeps=2)
+    assert model._fitted.record["solver"] == "gradients"
+
+
+def test_large_k_takes_steps_and_small_k_solves():
+    assert choose_solver(20, 632_000, 5_500_000) == "cholesky"
+    assert choose_solver(256, 632_000, 5_500_000) == "gradients"
+    assert choose_solver(1, 10, 10) == "cholesky"
