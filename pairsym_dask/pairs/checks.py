@@ -89,10 +89,15 @@ def check_counts(values: Any, column: Any, at: Place) -> np.ndarray:
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         try:
-            values = pc.utf8_trim_whitespace(values).cast(pa.float64())
+            numbers = pc.utf8_trim_whitespace(values).cast(pa.float64())
         except pa.ArrowInvalid:
             k = next(k for k, text in enumerate(values.to_pylist()) if not _is_number(text))
             raise InputError(f"counts must be numbers: {at(k)} has count {values[k].as_py()!r}") from None
+        for k in np.flatnonzero(numbers.to_numpy() >= WHOLE_LIMIT).tolist():
+            text = values[k].as_py().strip()
+            if text.isdigit() and int(text) > WHOLE_LIMIT:
+                raise _too_large(at(k), text)
+        values = numbers
     elif pa.types.is_decimal(kind):
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -113,9 +118,19 @@ def check_numbers(numbers: np.ndarray, at: Callable[[int], str]) -> np.ndarray:
         k = int(bad.argmax())
         raise InputError(f"counts must be positive: {at(k)} has count {numbers[k]}")
     largest = numbers.max(initial=0)
+    if numbers.dtype.kind != "f" and largest > WHOLE_LIMIT:
+        k = int((numbers > WHOLE_LIMIT).argmax())
+        raise _too_large(at(k), numbers[k])
     if numbers.dtype.kind == "f" and (largest >= WHOLE_LIMIT or (numbers != np.floor(numbers)).any()):
         return numbers
     return numbers.astype(np.min_scalar_type(int(largest)))
+
+
+def _too_large(where: str, count: Any) -> InputError:
+    return InputError(
+        f"whole counts must be at most 2**53, beyond which their sums are not exact: {where} has count {count}; "
+        "give floats if they need not be"
+    )
 
 
 def _is_number(text: str) -> bool:
@@ -134,10 +149,16 @@ def _plain(values: Any) -> pa.Array:
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
-def from_pandas(values: pd.Series, column: Any, name: str) -> pa.Array:
-    """A column of labels as arrow sees it."""
+def from_pandas(values: pd.Series, column: Any, name: str, first: int = 0) -> pa.Array:
+    """A column of labels as arrow sees it; `first` is the number of its first row."""
     try:
         return pa.Array.from_pandas(values)
+    except UnicodeEncodeError:
+        k = next(k for k, value in enumerate(values) if isinstance(value, str) and not _is_unicode(value))
+        raise InputError(
+            f"labels must be text that UTF-8 can write: row {first + k} of {name} has {values.iloc[k]!a} in column "
+            f"{column!r}, with half of a surrogate pair"
+        ) from None
     except OverflowError:
         raise InputError(f"labels must be within 64 bits: column {column!r} of {name} holds larger integers") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
@@ -146,6 +167,14 @@ def from_pandas(values: pd.Series, column: Any, name: str) -> pa.Array:
             f"labels of mixed types: column {column!r} of {name} holds {found} values; "
             "make them all integers or all strings"
         ) from None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def numbers_from_pandas(values: pd.Series, name: str, first: int) -> pa.Array:

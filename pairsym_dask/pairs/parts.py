@@ -6,7 +6,7 @@ counts as numpy numbers above zero, or None for one each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,6 +39,9 @@ class Columns:
     count: Any
 
     def __post_init__(self) -> None:
+        for name in self.names:
+            if not isinstance(name, Hashable):
+                raise InputError(f"user, item and count must each name one column, not {name!r}")
         if len(set(self.names)) < len(self.names):
             named = ", ".join(map(repr, self.names))
             raise InputError(f"user, item and count must be different columns, not {named}")
@@ -119,7 +122,10 @@ class FramePart(Part):
         for start in range(0, len(self.frame), rows):
             if isinstance(self.frame, pd.DataFrame):
                 part = self.frame.iloc[start : start + rows]
-                columns = [from_pandas(part[column], column, self.name) for column in self.columns.names[:2]]
+                columns = [
+                    from_pandas(part[column], column, self.name, self.first + start)
+                    for column in self.columns.names[:2]
+                ]
                 if self.columns.count is not None:
                     columns.append(numbers_from_pandas(part[self.columns.count], self.name, self.first + start))
             else:

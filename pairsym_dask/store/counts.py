@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -168,7 +169,10 @@ class Counts:
     def positions(self, side: str, labels: Any) -> np.ndarray:
         """Row numbers of labels; unknown ones are an error that names them."""
         wanted = np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object))
-        found = self.find(side, wanted)
+        try:
+            found = self.find(side, wanted)
+        except (TypeError, UnicodeEncodeError):  # of what cannot be in a store: containers, half surrogate pairs
+            raise InputError(f"{side[:-1]} labels must be integers or text, not {reprlib.repr(labels)}") from None
         if (found < 0).any():
             unknown = [str(label) for label in wanted[found < 0][:5]]
             more = int((found < 0).sum()) - len(unknown)

@@ -182,6 +182,8 @@ def open_storage(path: str | os.PathLike[str] | Storage, storage_options: dict[s
 
     if isinstance(path, Storage):
         return path
+    if not isinstance(path, (str, os.PathLike)):
+        raise StoreError(f"a store's path must be text or a path, not {path!r}")
     text = os.fspath(path)
     if not text:
         raise StoreError("a store's path must not be empty")

@@ -180,3 +180,49 @@ def test_memory_too_small_for_a_block_is_refused_with_the_arithmetic(tmp_path):
         ps.ingest(make_frame(), tmp_path / "c.zarr", memory="1MiB", threads=2)
     with pytest.raises(ps.InputError, match="memory must be a size"):
         ps.ingest(make_frame(), tmp_path / "c.zarr", memory="lots")
+
+
+def test_half_a_surrogate_pair_is_no_label(tmp_path):
+    users = pd.Series(["a", "b", "\ud800"], dtype=object)
+    frame = pd.DataFrame({"user": users, "item": [1, 2, 3]})
+    with pytest.raises(ps.InputError, match=r"UTF-8 can write: row 2 of the frame has '\\ud800' in column 'user'"):
+        ps.ingest(frame, tmp_path / "c.zarr")
+    counts = ps.ingest(frame[:2], tmp_path / "c.zarr")
+    with pytest.raises(ps.InputError, match=r"user labels must be integers or text, not \['\\ud800'\]"):
+        counts.positions("users", ["\ud800"])
+    with pytest.raises(ps.InputError, match=r"user labels must be integers or text, not \{\}"):
+        counts.positions("users", {})
+
+
+@pytest.mark.parametrize("count", [2**53 + 1, 2**63])
+@pytest.mark.parametrize("kind", ["frame", "matrix", "text"])
+def test_whole_counts_that_floats_cannot_hold_are_refused(tmp_path, kind, count):
+    if kind == "frame":
+        source = pd.DataFrame({"user": ["a", "b"], "item": [1, 2], "count": np.array([1, count], np.uint64)})
+        where = "row 1 of the frame"
+    elif kind == "matrix":
+        source, where = scipy.sparse.csr_array(np.array([[1, count]], np.uint64)), r"entry \(0, 1\) of the matrix"
+    else:
+        source, where = str(tmp_path / "a.csv"), "row 1 of .*a.csv"
+        (tmp_path / "a.csv").write_text(f"user,item,count\na,1,1\nb,2,{count}\n")
+    options = {} if kind == "matrix" else {"count": "count"}
+    words = rf"whole counts must be at most 2\*\*53, .*: {where} has count {count}; give floats"
+    with pytest.raises(ps.InputError, match=words):
+        ps.ingest(source, tmp_path / "c.zarr", **options)
+
+
+def test_whole_counts_up_to_the_limit_and_large_floats_are_taken(tmp_path):
+    frame = pd.DataFrame({"user": ["a", "b"], "item": [1, 2], "count": [2**53, 1]})
+    assert ps.ingest(frame, tmp_path / "c.zarr", count="count").to_scipy().max() == 2**53
+    frame["count"] = [2.0**60, 1.0]
+    assert ps.ingest(frame, tmp_path / "d.zarr", count="count").to_scipy().max() == 2.0**60
+
+
+def test_names_that_are_none_are_refused(tmp_path):
+    frame = pd.DataFrame({"user": ["a"], "item": [1]})
+    with pytest.raises(ps.InputError, match=r"must each name one column, not \['user'\]"):
+        ps.ingest(frame, tmp_path / "c.zarr", user=["user"])
+    with pytest.raises(ps.StoreError, match="a store's path must be text or a path, not 5"):
+        ps.ingest(frame, 5)
+    with pytest.raises(ps.StoreError, match="a store's path must be text that a file name can hold"):
+        ps.ingest(frame, "\ud800.zarr")
