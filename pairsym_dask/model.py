@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -12,12 +12,14 @@ import pandas as pd
 from dask.utils import format_bytes
 
 from .answers.answers import Answers
+from .answers.draws import draws_of, is_chain
 from .answers.update import update
 from .display.cards import card, nearby
 from .errors import FitInterrupted, InputError, StoreError
 from .evaluation.evaluate import Comparison, Evaluation, evaluate
 from .pairs.parts import Columns
 from .run.progress import duration
+from .sampler.chain import diagnose, sample
 from .settings import SIDES, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
@@ -66,13 +68,16 @@ class PairedSymbols(GivenSettings, Answers):
         self,
         counts: Counts | str | os.PathLike[str],
         path: str | os.PathLike[str],
-        sweeps: int = 20,
+        sweeps: int | None = None,
         tol: float | None = None,
         memory: int | str | None = None,
         client: Any = None,
         progress: bool = True,
         callback: Callable[[int, float, float], None] | None = None,
         *,
+        burn: int | None = None,
+        thin: int | None = None,
+        start: PairedSymbols | None = None,
         threads: int | None = None,
         keep: int | Iterable[int] | None = None,
         discard_damaged: bool = False,
@@ -80,21 +85,37 @@ class PairedSymbols(GivenSettings, Answers):
     ) -> PairedSymbols:
         """Fit to a counts store, a committed generation in the model store at `path` for every sweep.
 
-        `sweeps` is the total: an unfinished fit of the same data and settings goes on where it stopped, to the same
-        bits. `tol` stops when the bound's relative change is within it. `memory` is a budget for a process, such as
-        "2GiB". Tasks run on `client`, else on the current dask client, else on `threads` threads.
+        `sweeps` is the total (20, for draws 300): an unfinished fit of the same data and settings goes on where it
+        stopped, to the same bits. `tol` stops when the bound's relative change is within it. `memory` is a budget for
+        a process, such as "2GiB". Tasks run on `client`, else on the current dask client, else on `threads` threads.
         `callback(sweep, elbo, seconds)` is called after each commit. The last two sweeps stay on disk; `keep` names
         others to keep: a number n for every n-th, or a list. A damaged store is an error; `discard_damaged` sets what
         is damaged aside, with a warning, and goes on from the last sound sweep.
+
+        With inference="gibbs" every `thin`-th sweep (5th) after the first `burn` ones (half of them) is a draw and kept
+        for good; answers average over draws. `start` is a fitted model of the same counts and factors, whose posterior
+        the chain starts from: that saves much of the burn-in. The callback gets the log-likelihood of a pair.
         """
         settings = Settings(**self.get_params())
         counts = open_counts(counts, storage_options)
         store = ModelStore(path, storage_options)
+        common: dict[str, Any] = {
+            "memory": memory, "client": client, "threads": threads, "progress": progress, "callback": callback,
+            "keep": keep, "discard_damaged": discard_damaged,
+        }  # fmt: skip
         try:
-            fit(
-                counts, settings, store, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
-                progress=progress, callback=callback, keep=keep, discard_damaged=discard_damaged,
-            )  # fmt: skip
+            if settings.inference == "gibbs":
+                if tol is not None:
+                    raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
+                sample(
+                    counts, settings, store, sweeps=300 if sweeps is None else sweeps, burn=burn,
+                    thin=5 if thin is None else thin, start=None if start is None else start._fitted, **common,
+                )  # fmt: skip
+            else:
+                for name, value in (("burn", burn), ("thin", thin), ("start", start)):
+                    if value is not None:
+                        raise InputError(f'{name} is for draws: it needs inference="gibbs"')
+                fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, **common)
         except KeyboardInterrupt:
             if store.is_model() and store.commits():
                 self._open(store, counts, None)
@@ -132,7 +153,7 @@ class PairedSymbols(GivenSettings, Answers):
         settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
         try:
             grown = update(
-                self._fitted, self.counts, settings, source, Columns(user, item, count), counts, store,
+                self._predictor.commit, self.counts, settings, source, Columns(user, item, count), counts, store,
                 dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
                 progress=progress, callback=callback, keep=keep,
             )  # fmt: skip
@@ -156,7 +177,7 @@ class PairedSymbols(GivenSettings, Answers):
             if not store.is_there(commit):
                 raise StoreError(f"sweep {sweep} of {store.url} has been removed; fit with keep= to keep sweeps")
         commit.sealed.check_sizes()
-        self.__dict__.pop("_predictor", None)
+        self.__dict__.pop("_answering", None)
         self._commits, self._commit, self._counts = tuple(commits[: commit.sweep + 1]), commit, counts
 
     @property
@@ -192,16 +213,37 @@ class PairedSymbols(GivenSettings, Answers):
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row a sweep: sweep, elbo, xi_star, seconds. Sweep 0 is the start."""
-        commits = self._commits if self._fitted else ()
+        """A row a sweep: sweep, elbo, xi_star, seconds; of draws log_likelihood, shown, draw. Sweep 0 is the start."""
+        chain, commits = is_chain(self._fitted), self._commits
+        columns: dict[str, Any] = {"sweep": [commit.sweep for commit in commits]}
+        for name in ("log_likelihood", "shown") if chain else ("elbo", "xi_star"):
+            columns[name] = [commit.scalar(name) for commit in commits]
+        if chain:
+            columns["draw"] = [commit.record["draw"] for commit in commits]
+        columns["seconds"] = [commit.record["seconds"] for commit in commits]
+        return pd.DataFrame(columns)
+
+    @property
+    def draws(self) -> pd.DataFrame:
+        """The draws that answers average over, a row each: sweep, log_likelihood, generation (a zarr group)."""
+        found = draws_of(self._chain())
         return pd.DataFrame(
             {
-                "sweep": [commit.sweep for commit in commits],
-                "elbo": [commit.scalar("elbo") for commit in commits],
-                "xi_star": [commit.scalar("xi_star") for commit in commits],
-                "seconds": [commit.record["seconds"] for commit in commits],
+                "sweep": [commit.sweep for commit in found],
+                "log_likelihood": [commit.scalar("log_likelihood") for commit in found],
+                "generation": [f"{self.path}/{commit.folder}" for commit in found],
             }
         )
+
+    @property
+    def diagnostics(self) -> pd.DataFrame:
+        """Whether the chain has settled: quantity, mean, sd, r_hat (1 is settled), effective draws, those a_second."""
+        return diagnose(self._chain())
+
+    def _chain(self) -> Sequence[Commit]:
+        if not is_chain(self._fitted):
+            raise InputError('this model is a variational fit; only inference="gibbs" has draws')
+        return self._commits
 
     def score(self, held_out: pd.DataFrame) -> float:
         """Log-likelihood of a held-out pair, log p(j | i), averaged over a frame with columns user and item."""
@@ -220,13 +262,15 @@ class PairedSymbols(GivenSettings, Answers):
         """
         from .report.report import write_report
 
+        self._predictor  # noqa: B018 (a chain has no such page yet, and says so)
         write_report(self, path, evaluation)
 
     def __repr__(self) -> str:
         if self._commit is None:
             return f"PairedSymbols({_words(self.get_params())})"
         shape = " x ".join(f"{self._commit.record['rows'][side]:,} {side}" for side in SIDES)
-        state = f"at sweep {self._commit.sweep}, bound {self._commit.scalar('elbo'):.10g}"
+        word, values = self._measured()
+        state = f"at sweep {self._commit.sweep}, {word} {values[-1]:.10g}"
         return f"<PairedSymbols({_words(self._commit.settings.to_dict())}) of {shape}, {state}{self._changed()}>"
 
     def _changed(self) -> str:
@@ -237,10 +281,16 @@ class PairedSymbols(GivenSettings, Answers):
         changed = {name: value for name, value in given.items() if value != fitted[name]}
         return f"; for the next fit: {_words(changed)}" if changed else ""
 
+    def _measured(self) -> tuple[str, list[float]]:
+        """What sweeps are measured by, and its values from sweep 0 on."""
+        word, name = ("log p(i, j)", "log_likelihood") if is_chain(self._fitted) else ("bound", "elbo")
+        return word, [commit.scalar(name) for commit in self._commits]
+
     def _repr_html_(self) -> str:
         if self._commit is None:
             return card("PairedSymbols, not fitted", {"settings": _words(self.get_params())})
         rows, blocks = self._commit.record["rows"], self._commit.record["blocks"]
+        word, values = self._measured()
         return card(
             "PairedSymbols",
             {
@@ -249,10 +299,10 @@ class PairedSymbols(GivenSettings, Answers):
                 "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
                 "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
                 "sweep": f"{self._commit.sweep}, in {duration(self._commit.record['seconds'])}",
-                "bound": f"{self._commit.scalar('elbo'):.10g}",
+                word: f"{values[-1]:.10g}",
                 "settings": _words(self._commit.settings.to_dict()) + self._changed(),
             },
-            [commit.scalar("elbo") for commit in self._commits[1:]],
+            values[1:] if word == "bound" else (),
         )
 
 

@@ -9,14 +9,16 @@ from .errors import InputError
 from .options import fraction, one_of, positive_number, seed, truth, whole_number
 
 SIDES = ("users", "items")
-# What stores that do not know of a setting were fitted with.
-_BEFORE = {
+# Levers of the variational fit, switched off.
+_LEVERS = {
     "prior_growth": 0.0,
     "background_users": 1.0,
     "background_items": 1.0,
     "temperature": 1.0,
     "discount": 0.0,
 }
+# What stores that do not know of a setting were fitted with.
+_BEFORE = {**_LEVERS, "inference": "variational", "hyperpriors": True}
 POPULARITY = 0.35  # exponent of the ranking; docs/study.md has the evidence for this and for the defaults below
 
 
@@ -71,7 +73,16 @@ class GivenSettings:
         0.0, "w, 0 to 1: pairs count c_ij (c_i c_j)^-w, scaled to the same sum, so that active symbols weigh less."
     )
     dtype: str = _setting("float32", "Numbers of the posterior.", "float32", "float64")
-    random_state: int = _setting(0, "Seed of the start.")
+    random_state: int = _setting(0, "Seed of the start and of draws.")
+    inference: str = _setting(
+        "variational",
+        "How the posterior is found: a factorised approximation of it, or draws from it.",
+        "variational",
+        "gibbs",
+    )
+    hyperpriors: bool = _setting(
+        True, "Whether draws include the priors of traits and biases; otherwise those stay at the taus."
+    )
 
 
 @dataclass(unsafe_hash=True)
@@ -85,11 +96,12 @@ class Settings(GivenSettings):
             "factors": whole_number("factors", self.factors, least=1),
             "random_state": seed(self.random_state),
             "biases": truth("biases", self.biases),
+            "hyperpriors": truth("hyperpriors", self.hyperpriors),
             "dtype": getattr(self.dtype, "__name__", None) or str(self.dtype),
         }
         for name in ("censored_ratio", "tau_u", "tau_v", "tau_b", "alpha"):
             checked[name] = positive_number(name, getattr(self, name))
-        for name in _BEFORE:
+        for name in _LEVERS:
             checked[name] = fraction(name, getattr(self, name), ends=True)
         self.__dict__.update(checked)
         for setting in fields(self):
@@ -97,10 +109,17 @@ class Settings(GivenSettings):
                 one_of(setting.name, getattr(self, setting.name), setting.metadata["choices"])
         if self.selection != "counts":
             for name in ("background_users", "background_items", "prior_growth"):
-                if getattr(self, name) != _BEFORE[name]:
+                if getattr(self, name) != _LEVERS[name]:
                     raise InputError(
                         f"{name}={getattr(self, name)!r} needs selection='counts'; "
-                        f"with selection={self.selection!r} it must be {_BEFORE[name]!r}"
+                        f"with selection={self.selection!r} it must be {_LEVERS[name]!r}"
+                    )
+        if self.inference == "gibbs":
+            for name, off in _LEVERS.items():
+                if getattr(self, name) != off:
+                    raise InputError(
+                        f"{name}={getattr(self, name)!r} is a lever of the variational fit; with inference='gibbs', "
+                        f"which draws from the model itself, it must be {off!r}"
                     )
 
     def __setattr__(self, name: str, value: Any) -> None:

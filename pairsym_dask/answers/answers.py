@@ -17,10 +17,11 @@ from ..settings import POPULARITY
 from ..store.commit import Commit
 from ..store.counts import Counts
 from .batch import recommend_all
+from .draws import DrawPredictor, draws_dataset, draws_of, is_chain, open_predictor
 from .explain import Explanation, explain
 from .fold_in import Folded, fold_in
 from .neighbours import export_factors, similar, users_for
-from .predict import Audience, Predictor, StoredUsers, Symbols, beliefs, energy_of_pairs, lazy_dataset
+from .predict import Audience, Predictor, StoredUsers, lazy_dataset
 from .query import Query, check_interval, check_n, check_popularity
 
 
@@ -37,16 +38,30 @@ class Answers(ABC):
     def counts(self) -> Counts:
         """The counts store that the model was fitted to."""
 
+    _commits: tuple[Commit, ...] = ()  # all sweeps up to the one that answers
+
     @cached_property
+    def _answering(self) -> Predictor | DrawPredictor:
+        counts = self.counts  # or an error that there is none
+        return open_predictor(self._commits, counts)
+
+    @property
     def _predictor(self) -> Predictor:
-        return Predictor(self._fitted, self.counts)
+        """The posterior as a variational fit has it, for answers that draws do not give."""
+        predictor = self._answering
+        if isinstance(predictor, DrawPredictor):
+            raise InputError(
+                "this answer needs a variational fit: the model holds draws, which answer recommend, recommend_all, "
+                "probability, conditional, contrast, scores, score, evaluate and to_xarray"
+            )
+        return predictor
 
     def conditional(self, user: Any) -> pd.Series:
         """p(j | i) over all items, indexed by item label; sums to one."""
         labels, users = self._symbols(user if isinstance(user, Folded) else [user])
         if len(labels) != 1:
             raise InputError(f"conditional answers for one user at a time, not for {len(labels)}")
-        p = self._predictor.conditional(users)[0]
+        p = self._answering.conditional(users)[0]
         return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
 
     def probability(self, users: Any, items: Any, *, interval: float = 0.9) -> pd.DataFrame:
@@ -54,7 +69,7 @@ class Answers(ABC):
 
         `sigma` is the probability averaged over the posterior, `sd` the standard deviation of the energy, `low` and
         `high` the ends of the central credible interval of the probability that holds a share `interval` of the
-        fitted posterior. That posterior is too narrow about the truth: docs/uncertainty.md says by how much.
+        posterior. A variational one is too narrow about the truth: docs/uncertainty.md says by how much.
         """
         check_interval(interval)
         (labels, rows), items = self._symbols(users), _as_list(items)
@@ -65,18 +80,36 @@ class Answers(ABC):
         if len(labels) != len(items):
             raise InputError(f"{len(labels)} users and {len(items)} items do not make pairs")
         columns = self.counts.positions("items", items)
-        mean, variance = energy_of_pairs(rows, self._predictor.items.take(columns))
-        return pd.DataFrame({"user": labels, "item": items, **beliefs(mean, variance, interval)})
+        return pd.DataFrame({"user": labels, "item": items, **self._answering.probability(rows, columns, interval)})
+
+    def contrast(self, user: Any, item: Any, other: Any, *, interval: float = 0.9) -> pd.DataFrame:
+        """How much rather one item than another for a user: user, item, other, difference, sd, low, high, rather.
+
+        `difference` is that of the two energies, the log odds of being shown: what the data can tell, while the level
+        of energies hangs on how many pairs are taken to be censored. It is within `low` and `high` with probability
+        `interval`; `rather` is the probability that it is above 0. One label goes with all others, as in `probability`.
+        """
+        check_interval(interval)
+        (labels, rows), items, others = self._symbols(user), _as_list(item), _as_list(other)
+        n = max(len(labels), len(items), len(others))
+        if len(labels) == 1:
+            labels, rows = labels * n, rows.take(np.zeros(n, np.int64))
+        items, others = (given * n if len(given) == 1 else given for given in (items, others))
+        if not len(labels) == len(items) == len(others):
+            raise InputError(f"{len(labels)} users, {len(items)} items and {len(others)} others do not go together")
+        columns, against = (self.counts.positions("items", given) for given in (items, others))
+        answer = self._answering.contrast(rows, columns, against, interval)
+        return pd.DataFrame({"user": labels, "item": items, "other": others, **answer})
 
     def _audience(self, users: Any) -> Audience | StoredUsers:
         """Users to answer for: labels of the store, or folded-in users."""
         if not isinstance(users, Folded):
-            return self._predictor.stored(self.counts.positions("users", _as_list(users)))
+            return self._answering.stored(self.counts.positions("users", _as_list(users)))
         if users.model != self._fitted.record["digest"]:
             raise InputError("these users were folded in with another model or sweep; fold them in again")
         return users.audience
 
-    def _symbols(self, users: Any) -> tuple[list[Any], Symbols]:
+    def _symbols(self, users: Any) -> tuple[list[Any], Any]:
         """Labels and posterior of users of the store, or of folded-in ones."""
         audience = self._audience(users)
         if isinstance(audience, StoredUsers):
@@ -105,7 +138,8 @@ class Answers(ABC):
         Ranked by p(shown) * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking. With strategy "mean" p(shown)
         is `sigma`, averaged over the posterior; with "ucb" it is `high`, the upper end of its credible interval; with
         "thompson" it is drawn from the posterior, all items of a user at once. The draw depends on `random_state`
-        and the user alone: give another one for another list. `probability` is p(j | i) over all items, `sd` the
+        and the user alone (of a chain it is one of its draws, the same for all users): give another one for another
+        list. `probability` is p(j | i) over all items, `sd` the
         posterior standard deviation of the energy, and p(shown) is within `low` and `high` with probability `interval`.
         `items` are the candidates (all by default), `exclude` are items to leave out. A user gets fewer than n only
         when fewer are left.
@@ -114,7 +148,7 @@ class Answers(ABC):
             n, exclude_seen, self._positions(items), self._positions(exclude), popularity, strategy, random_state,
             interval,
         )  # fmt: skip
-        return self._predictor.recommend(self._audience(users), query)
+        return self._answering.recommend(self._audience(users), query)
 
     def recommend_all(
         self,
@@ -144,13 +178,13 @@ class Answers(ABC):
         blocks = self.counts.cuts["users"].blocks
         with tqdm(total=blocks, desc="recommend", unit="block", disable=None if progress else True) as bar:
             return recommend_all(
-                self._fitted, self.counts, path, query, client=client, threads=threads,
+                self._answering.commits, self.counts, path, query, client=client, threads=threads,
                 on_done=lambda finished: bar.update(), storage_options=storage_options,
             )  # fmt: skip
 
     def scores(self, users: Any, popularity: float = POPULARITY) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
-        return self._predictor.scores(self._symbols(users)[1], check_popularity(popularity))
+        return self._answering.scores(self._symbols(users)[1], check_popularity(popularity))
 
     def fold_in(
         self,
@@ -169,7 +203,8 @@ class Answers(ABC):
         repeated pairs are added up. Pairs with items that the store does not know are left out with a warning.
         A label that the store knows is no matter: that user, too, is folded in from the given pairs alone.
         """
-        return fold_in(self._fitted, self.counts, frame, Columns(user, item, count), client=client, threads=threads)
+        commit = self._predictor.commit
+        return fold_in(commit, self.counts, frame, Columns(user, item, count), client=client, threads=threads)
 
     def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
         """Why an item suits a user or does not: biases and the n seen items that pull most, adding up to the energy."""
@@ -226,7 +261,13 @@ class Answers(ABC):
         return export_factors(self._predictor, side, path)
 
     def to_xarray(self) -> Any:
-        """Every q array as a lazy, labelled xarray Dataset: user_mean(user, factor), ... item_background(item)."""
+        """Every q array as a lazy, labelled xarray Dataset: user_mean(user, factor), ... item_background(item).
+
+        Of draws: user_traits(chain, draw, user, factor), user_bias, user_selection (pi), the items' with psi, and
+        log_likelihood(chain, draw); chain is the random_state, so that models of several seeds can be concatenated.
+        """
+        if is_chain(self._fitted):
+            return draws_dataset(draws_of(self._commits), self.counts)
         return lazy_dataset(self._fitted, self.counts)
 
 

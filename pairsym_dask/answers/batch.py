@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..store.counts import MARK, Counts
 from ..store.counts_writer import claim
 from ..store.ours import Names
 from ..store.storage import Storage, open_storage
-from .predict import predictor_of, sigma_of
+from .draws import predictor_once
 from .query import Query
 
 UNFINISHED = b"Recommendations are being written here, or their writer was interrupted.\n"
@@ -29,7 +29,7 @@ NAMES: Names = {r"part-\d{5,}\.parquet": None}
 class Order:
     """What is wanted of every block of users."""
 
-    commit: Commit
+    commits: Sequence[Commit]  # the fitted sweep, or the draws
     counts: Counts
     storage: Storage
     query: Query
@@ -37,14 +37,10 @@ class Order:
 
 def recommend_block(order: Order, block: int) -> int:
     """Task: the best items of one block of users as one Parquet file; its rows."""
-    predictor = predictor_of(order.commit, order.counts)
+    predictor = predictor_once(order.commits, order.counts)
     first, stop = order.counts.cuts["users"].row_range(block)
     users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
-    table = predictor.table(users, order.query)
-    mean, variance = table.pop("mean").to_numpy(), table.pop("variance").to_numpy()
-    table["sigma"] = sigma_of(mean, variance).astype(np.float64)
-    table["sd"] = np.sqrt(variance.astype(np.float64))
-    arrow = pa.Table.from_pandas(predictor.labelled(table, users), preserve_index=False)
+    arrow = pa.Table.from_pandas(predictor.lists(users, order.query), preserve_index=False)
     sink = pa.BufferOutputStream()
     pq.write_table(arrow, sink, compression="zstd")
     order.storage.write(f"part-{block:05d}.parquet", sink.getvalue())
@@ -52,7 +48,7 @@ def recommend_block(order: Order, block: int) -> int:
 
 
 def recommend_all(
-    commit: Commit,
+    commits: Sequence[Commit],
     counts: Counts,
     path: str | os.PathLike[str],
     query: Query,
@@ -65,7 +61,7 @@ def recommend_all(
     """Write a folder of Parquet files, one a block of users; an unfinished one is begun again. The number of rows."""
     storage = open_storage(path, storage_options)
     claim(storage, "folder of recommendations", UNFINISHED, NAMES)
-    order = Order(commit, counts, storage, query)
+    order = Order(commits, counts, storage, query)
     blocks = range(counts.cuts["users"].blocks)
     run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these
     rows = run_tasks(

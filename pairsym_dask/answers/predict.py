@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 from ..kernels.logistic import moderated
 from ..kernels.topn import Ordered, best_items
@@ -103,7 +103,7 @@ class Predictor:
     """A committed sweep with its items in memory; users are read when they are asked for."""
 
     def __init__(self, commit: Commit, counts: Counts) -> None:
-        self.commit, self.counts = commit, counts
+        self.commit, self.commits, self.counts = commit, [commit], counts
         self.items = Symbols.read(commit, "items")
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
@@ -131,23 +131,26 @@ class Predictor:
             scores *= (self.popularity**popularity).astype(scores.dtype)
         return np.asarray(scores)
 
-    def seen(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sorted items of the users' observed pairs as (indptr, items)."""
-        cut = self.counts.cuts["users"]
-        block = positions // cut.block
-        lengths, parts = np.zeros(positions.size, np.int64), []
-        for b in np.unique(block):
-            tile, here = self.counts.rows("users", int(b)), np.flatnonzero(block == b)
-            start = tile.indptr[positions[here] - b * cut.block]
-            lengths[here] = tile.indptr[positions[here] - b * cut.block + 1] - start
-            parts.append((here, start, tile.indices))
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        items = np.empty(indptr[-1], np.uint32)
-        for here, start, indices in parts:
-            # Row by row, so that rows of several blocks may come in any order.
-            within = np.arange(lengths[here].sum()) - np.repeat(np.cumsum(lengths[here]) - lengths[here], lengths[here])
-            items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
-        return indptr, items
+    def probability(self, users: Symbols, columns: np.ndarray, interval: float) -> dict[str, np.ndarray]:
+        """p(shown | i, j) of row k of `users` with item columns[k], with its interval, see `beliefs`."""
+        return beliefs(*energy_of_pairs(users, self.items.take(columns)), interval)
+
+    def contrast(
+        self, users: Symbols, columns: np.ndarray, others: np.ndarray, interval: float
+    ) -> dict[str, np.ndarray]:
+        """Differences of the energies of row k with items columns[k] and others[k], taken as normal."""
+        one, two = (self.items.take(some) for some in (columns, others))
+        apart = Symbols(
+            one.mean - two.mean, one.variance + two.variance, one.bias - two.bias, one.bias_variance + two.bias_variance
+        )
+        # The user's own bias is in both energies; an item differs from itself by nothing.
+        alone = Symbols(users.mean, users.variance, np.zeros_like(users.bias), np.zeros_like(users.bias_variance))
+        mean, variance = (values.astype(np.float64) for values in energy_of_pairs(alone, apart))
+        sd = np.where(columns == others, 0.0, np.sqrt(variance))
+        reach = deviations(interval) * sd
+        with np.errstate(invalid="ignore"):
+            rather = np.where(sd > 0, ndtr(mean / sd), 0.5)
+        return {"difference": mean, "sd": sd, "low": mean - reach, "high": mean + reach, "rather": rather}
 
     def stored(self, positions: np.ndarray) -> StoredUsers:
         """Users of the store, to be read a part at a time."""
@@ -180,6 +183,14 @@ class Predictor:
         mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
         return pd.DataFrame({"user": user, "item": item, "rank": rank + 1, "mean": mean, "variance": variance})
 
+    def lists(self, audience: Audience, query: Query) -> pd.DataFrame:
+        """The best items of every row of an audience, by label: user, item, rank, sigma, sd."""
+        table = self.table(audience, query)
+        mean, variance = table.pop("mean").to_numpy(), table.pop("variance").to_numpy()
+        table["sigma"] = sigma_of(mean, variance).astype(np.float64)
+        table["sd"] = np.sqrt(variance.astype(np.float64))
+        return label_table(self.counts, table, audience)
+
     def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
         """Ranked items with their probabilities and intervals, by label; users in the given order."""
         parts = []
@@ -190,14 +201,34 @@ class Predictor:
             selected = self.popularity[table["item"]] / normaliser[table["user"]]
             belief = beliefs(table.pop("mean").to_numpy(), table.pop("variance").to_numpy(), query.interval)
             table["probability"] = belief["sigma"] * selected
-            parts.append(self.labelled(table.assign(**belief), some))
+            parts.append(label_table(self.counts, table.assign(**belief), some))
         return pd.concat(parts, ignore_index=True)
 
-    def labelled(self, table: pd.DataFrame, audience: Audience) -> pd.DataFrame:
-        """Rows and positions replaced by labels."""
-        table["user"] = audience.labels[table["user"]]
-        table["item"] = self.counts.item_ids[table["item"]]
-        return table
+
+def seen_items(counts: Counts, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted items of the users' observed pairs as (indptr, items)."""
+    cut = counts.cuts["users"]
+    block = positions // cut.block
+    lengths, parts = np.zeros(positions.size, np.int64), []
+    for b in np.unique(block):
+        tile, here = counts.rows("users", int(b)), np.flatnonzero(block == b)
+        start = tile.indptr[positions[here] - b * cut.block]
+        lengths[here] = tile.indptr[positions[here] - b * cut.block + 1] - start
+        parts.append((here, start, tile.indices))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    items = np.empty(indptr[-1], np.uint32)
+    for here, start, indices in parts:
+        # Row by row, so that rows of several blocks may come in any order.
+        within = np.arange(lengths[here].sum()) - np.repeat(np.cumsum(lengths[here]) - lengths[here], lengths[here])
+        items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
+    return indptr, items
+
+
+def label_table(counts: Counts, table: pd.DataFrame, audience: Audience) -> pd.DataFrame:
+    """Rows and positions replaced by labels."""
+    table["user"] = audience.labels[table["user"]]
+    table["item"] = counts.item_ids[table["item"]]
+    return table
 
 
 @dataclass(frozen=True)
@@ -208,7 +239,7 @@ class Audience:
     rows' draws: the row in the store, and from `counts.shape[0]` on for users that are not in it.
     """
 
-    users: Symbols
+    users: Any  # Symbols of a fit, or draws of them
     indptr: np.ndarray  # int64, rows + 1
     seen: np.ndarray  # uint32
     labels: np.ndarray
@@ -228,7 +259,7 @@ class Audience:
 class StoredUsers:
     """Users of the store by position; a part of them is read when it is wanted."""
 
-    predictor: Predictor
+    predictor: Any  # of a fit or of draws
     positions: np.ndarray
 
     def __len__(self) -> int:
@@ -236,7 +267,9 @@ class StoredUsers:
 
     def part(self, rows: slice, with_seen: bool = True) -> Audience:
         positions, predictor = self.positions[rows], self.predictor
-        indptr, seen = predictor.seen(positions) if with_seen else (np.zeros(positions.size + 1, np.int64), _NONE)
+        indptr, seen = np.zeros(positions.size + 1, np.int64), _NONE
+        if with_seen:
+            indptr, seen = seen_items(predictor.counts, positions)
         users, labels = predictor.users(positions), predictor.counts.user_ids[positions]
         return Audience(users, indptr, seen, labels, positions)
 

@@ -17,6 +17,7 @@ from scipy.special import ndtri
 
 from ..errors import InputError
 from ..kernels.random import fill_normals_at
+from ..kernels.streams import stream_key
 from ..kernels.topn import left_sides
 from ..options import fraction, seed, whole_number
 from ..settings import POPULARITY
@@ -89,6 +90,11 @@ def normals_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) ->
     with np.errstate(over="ignore"):  # the generator counts modulo 2**64
         fill_normals_at(np.uint64(seed), stream, rows.astype(np.uint64), columns.astype(np.uint64), out)
     return out
+
+
+def draw_number(random_state: int, draws: int) -> int:
+    """Which of some draws a random state takes: the same one for all users and items, so that it is a joint draw."""
+    return int(stream_key(random_state, 0, TASTES) % np.uint64(draws))
 
 
 def deviations(interval: float) -> float:

@@ -31,7 +31,10 @@ def setting_options(function: Any) -> Any:
 @click.command()
 @click.argument("counts")
 @click.argument("model")
-@click.option("--sweeps", type=int, default=20, show_default=True, help="Sweeps in total.")
+@click.option("--sweeps", type=int, help="Sweeps in total [default: 20, for draws 300].")
+@click.option("--burn", type=int, help="Sweeps before the first draw [default: half of them].")
+@click.option("--thin", type=int, help="Every so many sweeps after those is a draw [default: 5].")
+@click.option("--start", metavar="MODEL", help="Fitted model of the same counts whose posterior draws start from.")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
 @click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
 @click.option("--discard-damaged", is_flag=True, help="Set damaged sweeps aside and go on from the last sound one.")
@@ -40,7 +43,10 @@ def setting_options(function: Any) -> Any:
 def fit(
     counts: str,
     model: str,
-    sweeps: int,
+    sweeps: int | None,
+    burn: int | None,
+    thin: int | None,
+    start: str | None,
     tol: float | None,
     keep: int | None,
     discard_damaged: bool,
@@ -50,14 +56,20 @@ def fit(
     **settings: Any,
 ) -> None:
     """Fit the model to a counts store; run it again to go on after an interruption."""
-    from ..model import PairedSymbols
+    from ..model import PairedSymbols, load
 
     with Place(scheduler) as client:
         fitted = PairedSymbols(**settings).fit(
-            counts, model, sweeps=sweeps, tol=tol, keep=keep, discard_damaged=discard_damaged, memory=memory,
+            counts, model, sweeps=sweeps, burn=burn, thin=thin, start=load(start) if start else None, tol=tol,
+            keep=keep, discard_damaged=discard_damaged, memory=memory,
             client=client, threads=threads, progress=True,
         )  # fmt: skip
-    click.echo(f"{model}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+    last = fitted.history.iloc[-1]
+    if fitted.inference == "gibbs":
+        found = f"log p(i, j) {last['log_likelihood']:.10g}, {int(fitted.history['draw'].sum())} draws"
+    else:
+        found = f"bound {last['elbo']:.10g}"
+    click.echo(f"{model}: sweep {int(last['sweep'])}, {found}")
 
 
 @click.command()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..answers.draws import DrawPredictor
 from ..answers.predict import Predictor
 from ..answers.query import check_popularity
 from ..errors import InputError
@@ -21,6 +22,7 @@ from .held_out import Pairs, read_held_out
 from .measures import check_cutoffs, differences, list_measures, names, pair_measures
 from .ranks import Committed, Ranks, Scorer, ScoreSource, rank
 from .result import Comparison, Evaluation
+from .sampled import Sampled
 
 
 def evaluate(
@@ -118,7 +120,9 @@ def _counts_of(model: Any) -> Counts:
 
 
 def _source(model: Any, popularity: float) -> ScoreSource:
-    predictor = getattr(model, "_predictor", None)
+    predictor = getattr(model, "_answering", None)
     if isinstance(predictor, Predictor):  # a PairedSymbols: its store travels, not the object
         return Committed(predictor.commit, predictor.counts, (popularity,))
+    if isinstance(predictor, DrawPredictor):
+        return Sampled(tuple(predictor.commits), predictor.counts, (popularity,))
     return Scorer(model, popularity)

@@ -9,6 +9,7 @@ from dask.utils import format_bytes
 from ..errors import StoreError
 from ..run.progress import duration
 from ..settings import other
+from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
 from ..store.storage import open_storage
@@ -64,8 +65,7 @@ def describe_model(store: ModelStore) -> list[str]:
         f"  settings: {settings}",
         f"  {last.record['rows']['users']:,} users x {last.record['rows']['items']:,} items, "
         f"counts at {last.record['counts']['path']} (digest {last.record['counts']['digest']})",
-        f"  sweep {last.sweep}, bound {last.scalar('elbo'):.10g}, xi* {last.scalar('xi_star'):.6g}; "
-        f"kept: {', '.join(kept)}",
+        f"  sweep {last.sweep}, {_figures(commits)}; kept: {', '.join(kept)}",
         f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
     if (start := commits[0].record.get("start")) is not None:
@@ -73,10 +73,20 @@ def describe_model(store: ModelStore) -> list[str]:
     try:
         counts = open_counts(last.counts_address)
         last.check_counts(counts.digest, counts.shape, counts.path)
-        lines += describe_plan(Plan.make(counts, last.settings))
+        if last.settings.inference == "variational":
+            lines += describe_plan(Plan.make(counts, last.settings))
     except StoreError as error:
         lines.append(f"  the counts store cannot be opened: {error}")
     return lines
+
+
+def _figures(commits: list[Commit]) -> str:
+    """How far a fit or a chain has come."""
+    last = commits[-1]
+    if last.settings.inference == "gibbs":
+        draws = sum(commit.record["draw"] for commit in commits)
+        return f"log p(i, j) {last.scalar('log_likelihood'):.6g}, {draws} draws"
+    return f"bound {last.scalar('elbo'):.10g}, xi* {last.scalar('xi_star'):.6g}"
 
 
 def describe_plan(plan: Plan) -> list[str]:

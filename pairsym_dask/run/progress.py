@@ -27,9 +27,10 @@ def in_notebook() -> bool:
 class Progress:
     """Shows sweeps, their steps, the bound, pairs a second and the time left."""
 
-    def __init__(self, enabled: bool, sweeps: int, stream: TextIO | None = None) -> None:
+    def __init__(self, enabled: bool, sweeps: int, stream: TextIO | None = None, measure: str = "bound") -> None:
         self.enabled = enabled
         self.sweeps = sweeps
+        self.measure = measure  # what the number of a sweep is called
         self.stream = stream or sys.stderr
         self.bounds: list[float] = []  # of the sweeps of this fit
         self._rate, self._last = 0.0, 0
@@ -82,7 +83,8 @@ class Progress:
         if self.enabled:
             rate = f", {self._rate / 1e6:.2f} million pairs/s" if self._rate else ""
             left = f", about {self._left(sweep)} left" if 0 < sweep < self.sweeps else ""
-            print(f"sweep {sweep}/{self.sweeps}: bound {bound:.10g}, {duration(seconds)}{rate}{left}", file=self.stream)
+            figures = f"{self.measure} {bound:.10g}, {duration(seconds)}{rate}{left}"
+            print(f"sweep {sweep}/{self.sweeps}: {figures}", file=self.stream)
 
     def close(self) -> None:
         """The last word: a fit that ended, or was interrupted."""
@@ -139,7 +141,7 @@ class Progress:
         """The bound and the speed of the last sweep."""
         if not self.bounds:
             return ""
-        return f"bound {self.bounds[-1]:.8g}, {self._rate / 1e6:.2f}M pairs/s"
+        return f"{self.measure} {self.bounds[-1]:.8g}, {self._rate / 1e6:.2f}M pairs/s"
 
     def _time_left(self) -> str:
         gone = time.perf_counter() - self._began

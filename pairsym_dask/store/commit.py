@@ -19,6 +19,8 @@ BUCKETS = ("s3", "s3a", "gs", "gcs")  # kinds of places whose addresses name a b
 
 def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Settings) -> dict[str, ArraySpec]:
     """Arrays of a generation by path; a block of rows is one chunk of each."""
+    if settings.inference == "gibbs":
+        return _draw_arrays(rows, blocks, settings)
     specs = {}
     for side in SIDES:
         n, block, name = rows[side], blocks[side], side[:-1]
@@ -38,6 +40,19 @@ def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Se
     specs["users/next"] = ArraySpec(
         "users/next", (rows["users"],), (blocks["users"],), "float64", ("user",), domain="below infinity"
     )
+    return specs
+
+
+def _draw_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Settings) -> dict[str, ArraySpec]:
+    """Arrays of one draw; `selection` holds Gamma numbers that make pi or psi once divided by their sum."""
+    specs = {}
+    for side in SIDES:
+        n, block, name = rows[side], blocks[side], side[:-1]
+        traits, bias, selection = (f"{side}/{array}" for array in ("traits", "bias", "selection"))
+        shape, chunks = (n, settings.factors), (block, settings.factors)
+        specs[traits] = ArraySpec(traits, shape, chunks, settings.dtype, (name, "factor"), domain="finite")
+        specs[bias] = ArraySpec(bias, (n,), (block,), settings.dtype, (name,), domain="finite")
+        specs[selection] = ArraySpec(selection, (n,), (block,), "float64", (name,), domain="finite and above 0")
     return specs
 
 

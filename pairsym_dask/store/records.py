@@ -32,6 +32,11 @@ COUNT_TYPES = ("uint8", "uint16", "uint32", "uint64", "float64")
 LABEL_TYPES = ("int64", "string")
 SOLVERS = ("cholesky", "gradients")
 FINITE_SCALARS = ("elbo", "xi_star", "log_z_next")
+WATCHED = 8  # energies that a chain traces
+CHAIN_SCALARS = (
+    "log_likelihood", "shown", "log_psi", "selected_users", "selected_items",
+    *(f"energy_{k}" for k in range(WATCHED)),
+)  # fmt: skip
 _KEY = re.compile(r"(?:[a-z_]{1,32}/){0,4}(?:zarr\.json|c(?:\.\d{1,12}){1,4})")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _GENERATION = re.compile(r"generation-(\d{5,20})-[0-9a-f]{1,64}")
@@ -86,13 +91,16 @@ class CommitRecord(TypedDict):
     rows: dict[str, int]
     blocks: dict[str, int]
     scalars: dict[str, str]
-    backgrounds: dict[str, str]
     seconds: float
     files: Manifest
     mark: str
     digest: str
     solver: NotRequired[str]
     start: NotRequired[StartRecord]
+    backgrounds: NotRequired[dict[str, str]]  # of a variational fit
+    priors: NotRequired[dict[str, str]]  # of a chain, as are the next two
+    draw: NotRequired[bool]
+    burn: NotRequired[int]
 
 
 @dataclass(frozen=True)
@@ -199,8 +207,44 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
     named = _GENERATION.fullmatch(generation)
     if named is None or int(named[1]) != sweep:
         found.refuse("generation", f"the folder of a generation of sweep {sweep}")
-    counts, rows, blocks, backgrounds = (found.inside(name) for name in ("counts", "rows", "blocks", "backgrounds"))
-    scalars = found.inside("scalars")
+    counts, rows, blocks = (found.inside(name) for name in ("counts", "rows", "blocks"))
+    settings, scalars = _settings(found), found.inside("scalars")
+    chain = settings["inference"] == "gibbs"
+    names = _chain_scalars(scalars, sweep) if chain else _fit_scalars(scalars)
+    checked = CommitRecord(
+        format=found.text("format"),
+        version=found.whole("version"),
+        sweep=sweep,
+        kept=found.truth("kept"),
+        generation=generation,
+        parent=None if record.get("parent") is None else found.digest("parent"),
+        settings=settings,
+        counts=CountsAddress(path=counts.text("path"), digest=counts.digest("digest")),
+        rows={side: rows.whole(side, 1, 2**32 - 1) for side in SIDES},
+        blocks={side: blocks.whole(side, 1, 2**32 - 1) for side in SIDES},
+        scalars={name: float(scalars.real(name)).hex() for name in names},
+        seconds=found.seconds("seconds"),
+        files=found.manifest("files"),
+        mark=found.digest("mark"),
+        digest=found.digest("digest"),
+    )
+    if chain:
+        checked["draw"], checked["burn"] = found.truth("draw"), found.whole("burn", 0, 10**12)
+        checked["priors"] = {side: found.inside("priors").numbers(side) for side in SIDES}
+    else:
+        checked["backgrounds"] = {side: found.inside("backgrounds").numbers(side) for side in SIDES}
+    if "solver" in record:
+        checked["solver"] = found.one_of("solver", SOLVERS)
+    if record.get("start") is not None:
+        start = found.inside("start")
+        checked["start"] = StartRecord(
+            path=start.text("path"), sweep=start.whole("sweep", 0, 10**12), digest=start.digest("digest")
+        )
+    return checked
+
+
+def _fit_scalars(scalars: _Fields) -> list[str]:
+    """Names of a variational sweep's scalars, checked."""
     for name in FINITE_SCALARS:
         if not math.isfinite(scalars.real(name)):
             scalars.refuse(name, "a finite number")
@@ -211,34 +255,19 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
         names.append("discount_scale")
         if not 0 < scalars.real("discount_scale") < math.inf:
             scalars.refuse("discount_scale", "a finite number above 0")
-    checked = CommitRecord(
-        format=found.text("format"),
-        version=found.whole("version"),
-        sweep=sweep,
-        kept=found.truth("kept"),
-        generation=generation,
-        parent=None if record.get("parent") is None else found.digest("parent"),
-        settings=_settings(found),
-        counts=CountsAddress(path=counts.text("path"), digest=counts.digest("digest")),
-        rows={side: rows.whole(side, 1, 2**32 - 1) for side in SIDES},
-        blocks={side: blocks.whole(side, 1, 2**32 - 1) for side in SIDES},
-        scalars={name: float(scalars.real(name)).hex() for name in names},
-        backgrounds={side: backgrounds.numbers(side) for side in SIDES},
-        seconds=found.seconds("seconds"),
-        files=found.manifest("files"),
-        mark=found.digest("mark"),
-        digest=found.digest("digest"),
-    )
-    if "solver" in record:
-        checked["solver"] = found.text("solver")
-        if checked["solver"] not in SOLVERS:
-            found.refuse("solver", f"one of {', '.join(SOLVERS)}")
-    if record.get("start") is not None:
-        start = found.inside("start")
-        checked["start"] = StartRecord(
-            path=start.text("path"), sweep=start.whole("sweep", 0, 10**12), digest=start.digest("digest")
-        )
-    return checked
+    return names
+
+
+def _chain_scalars(scalars: _Fields, sweep: int) -> list[str]:
+    """Names of a chain's scalars, checked; its start has no likelihood yet."""
+    later = ("log_likelihood", "shown")
+    for name in CHAIN_SCALARS:
+        if not math.isfinite(scalars.real(name)) and not (sweep == 0 and name in later):
+            scalars.refuse(name, "a finite number")
+    for side in SIDES:
+        if not scalars.real(f"selected_{side}") > 0:
+            scalars.refuse(f"selected_{side}", "a number above 0")
+    return list(CHAIN_SCALARS)
 
 
 def _settings(found: _Fields) -> dict[str, Any]:

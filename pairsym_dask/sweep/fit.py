@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,19 +71,27 @@ def fit(
     executor = Executor(client, threads)
     plan = Plan.make(counts, settings, solver_of(store))
     room = make_room(plan, *executor.resources(memory))
+    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as passes:
+        run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes, warm)
+        return run.go_on(sweeps, tol, callback)
+
+
+@contextmanager
+def held(
+    store: ModelStore, counts: Counts, executor: Executor, start: Commit | None, discard_damaged: bool
+) -> Iterator[Pass | None]:
+    """Hold a store, made if need be, while it is written to; what is asked of a cluster's workers."""
     if not (discard_damaged and store.holds_commits()):
         store.create()
     with store.lock() as lock:
         if discard_damaged:
             for line in set_aside_damaged(store):
-                warnings.warn(f"set aside as damaged: {line}", UserWarning, stacklevel=2)
+                warnings.warn(f"set aside as damaged: {line}", UserWarning, stacklevel=4)
         tokens = [(counts.storage, RECORD), (store.storage, lock.key)]
-        if warm is not None:
-            tokens.append((warm.commit.storage, f"{warm.commit.folder}/zarr.json"))
-        passes = executor.check_workers(tokens)
-        run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes, warm)
+        if start is not None:
+            tokens.append((start.storage, f"{start.folder}/zarr.json"))
         try:
-            return run.go_on(sweeps, tol, callback)
+            yield executor.check_workers(tokens)
         finally:
             forget()  # the next fit, or the rest of a notebook, wants the memory
 
@@ -90,6 +99,8 @@ def fit(
 @dataclass
 class Fit:
     """One fit under way."""
+
+    measure: ClassVar[str] = "elbo"  # the scalar of a commit that shows how far it is
 
     counts: Counts
     settings: Settings
@@ -123,11 +134,11 @@ class Fit:
                 commits.append(self.sweep(commits[-1]) if commits else self.start())
                 store.clean(commits)
                 seconds = time.perf_counter() - began if commits[-1].sweep else 0.0
-                bound = commits[-1].scalar("elbo")
-                display.end_sweep(commits[-1].sweep, bound, seconds, self.counts.nnz)
-                warn_of_fall(commits, self.settings)
+                value = commits[-1].scalar(self.measure)
+                display.end_sweep(commits[-1].sweep, value, seconds, self.counts.nnz)
+                self.look_at(commits)
                 if callback is not None and commits[-1].sweep:
-                    callback(commits[-1].sweep, bound, seconds)
+                    callback(commits[-1].sweep, value, seconds)
             store.storage.settle()
         except BaseException:
             self._abandon()
@@ -135,6 +146,10 @@ class Fit:
         finally:
             display.close()
         return commits[-1]
+
+    def look_at(self, commits: list[Commit]) -> None:
+        """Say it when the newest commit is not as it should be."""
+        warn_of_fall(commits, self.settings)
 
     def _abandon(self) -> None:
         """Remove what a failed attempt wrote; on a cluster its tasks may still be writing: the clean-up waits there."""

@@ -1,0 +1,276 @@
+"""The scheme of the sampler: the only place that knows the order of draws, and how a chain begins, goes on and ends.
+
+c_ij ~ Poisson(M pi_i psi_j sigma(a_ij)) with M = (1 + r) D: given its totals this is the model itself, and the censored
+counts n'_ij ~ Poisson(M pi_i psi_j (1 - sigma(a_ij))) are independent, so that they can be drawn by thinning. They and
+the Polya-Gamma weights are drawn anew before each half-sweep, a valid Gibbs step, so that no drawn pair is ever stored.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError, NumericError
+from ..options import whole_number
+from ..run.execute import Executor
+from ..run.progress import Progress
+from ..run.workers import Pass
+from ..settings import SIDES, Settings
+from ..store.commit import Commit, generation_arrays
+from ..store.counts import Counts
+from ..store.model_store import ModelStore
+from ..store.records import WATCHED
+from ..sweep.fit import Callback, Fit, Warm, held
+from ..sweep.plan import Room
+from ..sweep.record import relative_path
+from ..sweep.resume import parse_keep
+from .diagnose import LEAST, SETTLED, effective_draws, split_r_hat
+from .graphs import Half, Passes
+from .halves import BIAS_PRIOR, PRIOR
+from .hyper import Prior, draw_prior
+from .plan import DrawPlan, make_room
+from .tasks import DrawJob
+
+GRAPHS = 2  # of a sweep
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which sweeps are draws: every `thin`-th after `burn`."""
+
+    burn: int
+    thin: int
+
+    def is_draw(self, sweep: int) -> bool:
+        return sweep > self.burn and (sweep - self.burn) % self.thin == 0
+
+
+def check_schedule(sweeps: int, burn: int | None, thin: int, before: list[Commit]) -> Schedule:
+    """The schedule that is asked for; without `burn` that of a chain under way, else half of the sweeps."""
+    sweeps, thin = whole_number("sweeps", sweeps, least=0), whole_number("thin", thin, least=1)
+    if burn is None:
+        begun = before[0].record.get("burn") if before else None
+        burn = sweeps // 2 if begun is None else begun
+    burn = whole_number("burn", burn, least=0)
+    if burn >= max(sweeps, 1):
+        raise InputError(f"burn must be below sweeps, so that draws are left: burn is {burn} and sweeps is {sweeps}")
+    return Schedule(burn, thin)
+
+
+def check_counts(counts: Counts) -> None:
+    """Refuse counts that cannot be sampled."""
+    if counts.nnz == 0:
+        raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
+    if np.dtype(counts.layout.count_dtype).kind != "u":
+        raise InputError(
+            f'{counts.path} holds counts that are not whole numbers, and inference="gibbs" draws whole pairs: round '
+            'them before ingest, or fit with inference="variational"'
+        )
+
+
+def check_start(start: Commit, counts: Counts, settings: Settings) -> None:
+    """Refuse to start from a fit of other data or another K."""
+    where = f"sweep {start.sweep} of {start.storage.url}"
+    if start.record["counts"]["digest"] != counts.digest:
+        raise InputError(f"start is a fit of other data ({where}) than {counts.path}; give one of the same counts")
+    if start.settings.factors != settings.factors:
+        raise InputError(
+            f"start has {start.settings.factors} factors ({where}) and this model {settings.factors}; "
+            "give both the same factors"
+        )
+
+
+def sample(
+    counts: Counts,
+    settings: Settings,
+    store: ModelStore,
+    *,
+    sweeps: int,
+    burn: int | None = None,
+    thin: int = 5,
+    start: Commit | None = None,
+    memory: int | str | None = None,
+    client: Any = None,
+    threads: int | None = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+    keep: int | Iterable[int] | None = None,
+    discard_damaged: bool = False,
+) -> Commit:
+    """Sample until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
+    check_counts(counts)
+    check_schedule(sweeps, burn, thin, [])
+    if start is not None:
+        check_start(start, counts, settings)
+    kept = parse_keep(keep)
+    executor = Executor(client, threads)
+    plan = DrawPlan.make(counts, settings)
+    room = make_room(plan, *executor.resources(memory))
+    with held(store, counts, executor, start, discard_damaged) as passes:
+        schedule = check_schedule(sweeps, burn, thin, store.commits())
+        display = Progress(progress, sweeps, measure="log p(i, j)")
+        chain = Chain(counts, settings, store, plan, room, executor, display, kept, passes, start, schedule)
+        last = chain.go_on(sweeps, None, callback)
+    warn_of_unsettled(store.commits())
+    return last
+
+
+class Chain(Fit):
+    """One chain under way: sweeps of draws, committed, resumed and cleaned up as those of a fit."""
+
+    measure = "log_likelihood"
+    plan: DrawPlan  # type: ignore[assignment]
+
+    def __init__(
+        self, counts: Counts, settings: Settings, store: ModelStore, plan: DrawPlan, room: Room, executor: Executor,
+        display: Progress, kept: Callable[[int], bool], passes: Pass | None, start: Commit | None, schedule: Schedule,
+    ) -> None:  # fmt: skip
+        warm = None if start is None else Warm(start, {})
+        super().__init__(counts, settings, store, plan, room, executor, display, kept, passes, warm)  # type: ignore[arg-type]
+        self.schedule = schedule
+
+    def sweep(self, before: Commit) -> Commit:
+        """One sweep of the chain after a committed one; every `run.` step is one dask graph."""
+        run, old = self._open(before.sweep + 1), before.sealed
+        prior = {side: Prior.decode(before.record["priors"][side], self.settings.factors) for side in SIDES}
+        selected = {side: before.scalar(f"selected_{side}") for side in SIDES}  # what pi and psi are divided by
+        long = self.plan.long
+
+        # n', omega; u_i and b_i; pi; then what they say of their prior
+        users = run.draw("users", own=old, its=old, proposing=selected[long], prior=prior["users"])
+        selected["users"], prior["users"] = users.selection, self.hyper(run, "users", users)
+        # n' and omega anew; v_j and b_j; psi
+        items = run.draw("items", own=old, its=run.written(), proposing=selected[long], prior=prior["items"])
+        selected["items"], prior["items"] = items.selection, self.hyper(run, "items", items)
+
+        # log p(i, j) of an observed pair at (users new, items old), where the items' pairs were drawn
+        shown = 1 - items.censored / max(items.proposals, 1.0)
+        likelihood = (items.log_shown + users.log_selection + before.scalar("log_psi")) / self.counts.total
+        return self._seal(run, before, prior, selected, likelihood - float(np.log(shown)), shown, items.log_selection)
+
+    def start(self) -> Commit:
+        """Commit the start: sweep 0."""
+        run = self._open(0)
+        halves = {side: self._first(run, side) for side in SIDES}
+        selected = {side: half.selection for side, half in halves.items()}
+        prior = {side: Prior.fixed(self.settings, side) for side in SIDES}
+        return self._seal(run, None, prior, selected, float("nan"), float("nan"), halves["items"].log_selection)
+
+    def _first(self, run: Passes, side: str) -> Half:
+        return run.begin(side) if self.warm is None else run.take_over(side, self.warm.commit)
+
+    def hyper(self, run: Passes, side: str, half: Half) -> Prior:
+        """The prior of a side, drawn given its new rows, or as it was set."""
+        if not self.settings.hyperpriors:
+            return Prior.fixed(self.settings, side)
+        keys = run.job.keys
+        return draw_prior((keys.of(PRIOR, side), keys.of(BIAS_PRIOR, side)), half.moments, self.settings)
+
+    def _open(self, sweep: int) -> Passes:
+        """A new attempt at a sweep."""
+        specs = generation_arrays(self._rows, self.plan.blocks, self.settings)
+        self.began = time.perf_counter()
+        self.attempt, files = self.store.begin_generation(sweep, specs)
+        self.display.start_sweep(sweep, GRAPHS)
+        job = DrawJob(
+            self.counts, self.settings, self.plan, self.room, self.store.storage, self.attempt, specs, sweep,
+            self.passes,
+        )  # fmt: skip
+        return Passes(job, files, self.executor, self.display)
+
+    def _seal(
+        self, run: Passes, before: Commit | None, prior: dict[str, Prior], selected: dict[str, float],
+        likelihood: float, shown: float, log_psi: float,
+    ) -> Commit:  # fmt: skip
+        """Make a finished attempt real."""
+        sweep = 0 if before is None else before.sweep + 1
+        scalars = {"log_likelihood": likelihood, "shown": shown, "log_psi": log_psi}
+        if before is not None and not np.isfinite(likelihood):
+            raise NumericError(
+                f"the log-likelihood of sweep {sweep} is {likelihood}; the last committed sweep is intact; "
+                'dtype="float64" or hyperpriors=True may help'
+            )
+        scalars |= {f"selected_{side}": selected[side] for side in SIDES}
+        scalars |= {f"energy_{k}": energy for k, energy in enumerate(self._watch(run))}
+        draw = self.schedule.is_draw(sweep)
+        record = {
+            "sweep": sweep,
+            "kept": draw or self.kept(sweep),
+            "draw": draw,
+            "burn": self.schedule.burn,
+            "generation": run.job.folder,
+            "parent": None if before is None else before.record["digest"],
+            "settings": self.settings.to_dict(),
+            "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
+            "rows": self._rows,
+            "blocks": self.plan.blocks,
+            "scalars": {name: float(value).hex() for name, value in scalars.items()},
+            "priors": {side: prior[side].encode() for side in SIDES},
+            "seconds": round(time.perf_counter() - self.began, 4),
+            "files": run.files,
+        }
+        if before is None and self.warm is not None:
+            start = self.warm.commit
+            path = relative_path(start.storage.url, self.store.url)
+            record["start"] = {"path": path, "sweep": start.sweep, "digest": start.record["digest"]}
+        self.attempt = ""  # whatever happens to the answer, it may be a commit now
+        return self.store.commit(record, run.job.specs)
+
+    def _watch(self, run: Passes) -> list[float]:
+        """Energies of a few pairs of the most active symbols of each side's first block."""
+        rows = {}
+        for side in SIDES:
+            drawn = run.job.read(run.written(), side, 0)
+            most = np.argsort(-run.job.marginal(side, 0), kind="stable")[:WATCHED]
+            rows[side] = drawn.traits[most].astype(float), drawn.bias[most].astype(float)
+        n = min(rows[side][1].size for side in SIDES)
+        (u, b), (v, e) = ((traits[:n], bias[:n]) for traits, bias in (rows["users"], rows["items"]))
+        return [float(energy) for energy in (u * v).sum(1) + b + e] + [0.0] * (WATCHED - n)
+
+
+def traces(commits: Sequence[Commit]) -> np.ndarray:
+    """Traces (quantities, sweeps) after burn-in: the log-likelihood and the watched energies."""
+    names = ["log_likelihood", *(f"energy_{k}" for k in range(WATCHED))]
+    late = [commit for commit in commits if commit.sweep > commits[0].record["burn"]]
+    return np.array([[commit.scalar(name) for commit in late] for name in names])
+
+
+def diagnose(commits: Sequence[Commit]) -> pd.DataFrame:
+    """Traces after burn-in, a row each: quantity, mean, sd, r_hat, effective draws, and those a second."""
+    found = traces(commits)
+    late = [commit for commit in commits if commit.sweep > commits[0].record["burn"]]
+    seconds = sum(commit.record["seconds"] for commit in late)
+    names = ["log_likelihood", *(f"energy_{k}" for k in range(WATCHED))]
+    effective = [effective_draws(trace) for trace in found]
+    return pd.DataFrame(
+        {
+            "quantity": names,
+            "mean": found.mean(1) if late else np.nan,
+            "sd": found.std(1) if late else np.nan,
+            "r_hat": [split_r_hat(trace) for trace in found],
+            "effective": effective,
+            "a_second": [value / seconds if seconds else np.nan for value in effective],
+        }
+    )
+
+
+def warn_of_unsettled(commits: Sequence[Commit]) -> None:
+    """Say it when a chain's halves after burn-in disagree."""
+    found = traces(commits)
+    if found.shape[1] < LEAST:
+        return
+    worst = max(split_r_hat(trace) for trace in found)
+    if worst > SETTLED:
+        warnings.warn(
+            f"the chain has not settled: split R-hat is {worst:.2f} over {found.shape[1]} sweeps after burn-in (1 is "
+            f"settled), worth {effective_draws(found[0]):.0f} independent sweeps of the log-likelihood; fit with more "
+            "sweeps, it goes on where it stopped",
+            UserWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,131 @@
+"""The graphs of a sweep of a chain: one a half-sweep, with what its results add up to; `chain.py` has their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..run.execute import Executor, Steps
+from ..run.progress import Progress
+from ..store.arrays import Manifest, Sealed
+from ..store.model_store import Commit
+from . import tasks
+from .hyper import Prior
+from .tasks import Closed, DrawJob
+
+
+@dataclass(frozen=True)
+class Half:
+    """A half-sweep's results beside what it wrote."""
+
+    moments: np.ndarray  # of the side's rows [traits, bias, 1]
+    selection: float  # sum of the side's Gamma numbers
+    log_selection: float  # sum c_i log pi_i, or the items' with psi
+    log_shown: float  # sum c_ij log sigma(a_ij) over observed pairs, before the side was drawn
+    proposals: float
+    censored: float
+
+
+class Passes:
+    """Runs the graphs of one attempt at a sweep, and remembers the files they write."""
+
+    def __init__(self, job: DrawJob, files: Manifest, executor: Executor, display: Progress) -> None:
+        self.job, self.files, self.executor, self.display = job, files, executor, display
+        self.plan = job.plan
+        self._graphs = 0
+
+    def written(self) -> Sealed:
+        """All that has been written so far."""
+        return Sealed(self.job.storage, self.job.folder, dict(self.files))
+
+    def begin(self, side: str) -> Half:
+        """Sweep 0 of one side from small random traits."""
+        steps = self._steps()
+        keys = [
+            steps.add(f"start-{side}", block, tasks.start_block, steps.job, side, block)
+            for block in range(self.plan.count(side))
+        ]
+        return self._close(self._run(f"start {side}", steps, keys))
+
+    def take_over(self, side: str, start: Commit) -> Half:
+        """Sweep 0 of one side from a committed fit."""
+        steps = self._steps()
+        source = steps.hold("start", start)
+        keys = [
+            steps.add(f"take-over-{side}", block, tasks.take_over_block, steps.job, side, source, block)
+            for block in range(self.plan.count(side))
+        ]
+        return self._close(self._run(f"start {side}", steps, keys))
+
+    def draw(self, side: str, own: Sealed, its: Sealed, proposing: float, prior: Prior) -> Half:
+        """The half-sweep of one side; `proposing` is what the long side's selection sums to."""
+        steps = self._steps()
+        old, others, before = steps.hold("own", own), steps.hold("its", its), steps.hold("prior", prior)
+        if side == self.plan.long:
+            keys = [
+                steps.add(
+                    f"draw-{side}", block, tasks.draw_block, steps.job, side, old, others, proposing, before, block
+                )
+                for block in range(self.plan.count(side))
+            ]
+        else:
+            keys = [
+                steps.add(f"draw-{side}", block, tasks.draw_gathered_block, steps.job, side, stats, before, block)
+                for block, stats in enumerate(self._gather(steps, side, old, others, proposing))
+            ]
+        return self._close(self._run(f"draw {side}", steps, keys))
+
+    def _gather(self, steps: Steps, side: str, own: str, its: str, proposing: float) -> list[str]:
+        """Nodes for the statistics of every block of the short side; a key a block."""
+        roots, blocks, step = [], range(self.plan.count(side)), self.job.room.bundle
+        for bundle in (blocks[k : k + step] for k in range(0, len(blocks), step)):
+            gathered = [
+                steps.add(
+                    f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, steps.job, side, own, its, proposing,
+                    bundle, share,
+                )
+                for share in range(len(self.plan.shares))
+            ]  # fmt: skip
+            for k, block in enumerate(bundle):
+                parts = [
+                    steps.add("pick-statistics", f"{block}-{share}", tasks.pick, steps.job, key, k, block)
+                    for share, key in enumerate(gathered)
+                ]
+                roots.append(self._tree(steps, block, parts))
+        return roots
+
+    def _tree(self, steps: Steps, block: int, keys: list[str]) -> str:
+        """Add nodes that add up `keys` in a fixed binary tree; the root."""
+        level = 0
+        while len(keys) > 1:
+            pairs = [
+                steps.add("add-statistics", f"{block}-{level}-{k}", tasks.add_up, steps.job, keys[k], keys[k + 1])
+                for k in range(0, len(keys) - 1, 2)
+            ]
+            keys = pairs + keys[len(keys) - len(keys) % 2 :]
+            level += 1
+        return keys[0]
+
+    def _steps(self) -> Steps:
+        """An empty graph of this attempt, the job in it."""
+        self._graphs += 1
+        return Steps(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
+
+    def _run(self, name: str, steps: Steps, keys: list[str]) -> list[Any]:
+        self.display.step(name, self.executor.seen(steps, keys))
+        return self.executor.run(steps.graph, keys, self.display.done)
+
+    def _close(self, closed: list[Closed]) -> Half:
+        """What the blocks of a side add up to, always in the blocks' order."""
+        self.files |= {key: (size, check) for part in closed for key, size, check in part.entries}
+        selection = float(np.sum([part.selection for part in closed]))
+        log_selection = float(np.sum([part.log_selection for part in closed]))
+        totals = np.sum([part.totals for part in closed], axis=0)
+        return Half(
+            np.sum([part.moments for part in closed], axis=0),
+            selection,
+            log_selection - self.job.counts.total * float(np.log(selection)),
+            *(float(total) for total in totals),
+        )

@@ -1,0 +1,138 @@
+"""Half-sweeps of blocks in memory: what tasks do between reading and writing.
+
+Every draw comes from a stream by (seed, sweep, purpose, side, row), whatever the block it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.draws import (
+    TOTALS,
+    add_own_pairs,
+    add_their_pairs,
+    draw_rows,
+    draw_statistics_size,
+    fill_draw_table,
+)
+from ..kernels.layout import padded_width, row_offsets
+from ..kernels.random import alias_table
+from ..kernels.streams import draw_gammas, stream_key
+from ..settings import SIDES, Settings
+from ..store.cuts import Tile
+from .hyper import Prior
+from .plan import ROWS
+
+PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START = range(6)  # purposes of streams
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of one sweep's streams."""
+
+    seed: int
+    sweep: int
+
+    def of(self, purpose: int, side: str) -> np.uint64:
+        return stream_key(self.seed, self.sweep, 2 * purpose + SIDES.index(side))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw of a block of symbols: traits, biases, and Gamma numbers that make pi or psi over their sum."""
+
+    traits: np.ndarray
+    bias: np.ndarray
+    selection: np.ndarray
+
+    def table(self, width: int) -> np.ndarray:
+        table = np.empty(self.bias.size * width, self.traits.dtype)
+        fill_draw_table(self.traits, self.bias, width, table)
+        return table
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The short side as rows of the long side propose from it: its draw table, and the alias table of its selection."""
+
+    table: np.ndarray
+    kept: np.ndarray
+    alias: np.ndarray
+
+    @staticmethod
+    def make(drawn: Drawn, factors: int) -> Columns:
+        return Columns(drawn.table(padded_width(factors)), *alias_table(drawn.selection / drawn.selection.sum()))
+
+    @property
+    def nbytes(self) -> int:
+        return self.table.nbytes + self.kept.nbytes + self.alias.nbytes
+
+
+def draw_own(
+    keys: Keys, settings: Settings, side: str, first: int, old: Drawn, rates: np.ndarray, tile: Tile, columns: Columns,
+    prior: Prior, complain: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """New traits and biases of a block of the long side, its censored pairs by row, and the totals of its pairs.
+
+    `rates` are expected proposals; `complain` is told a row that cannot be drawn.
+    """
+    factors, dtype = settings.factors, settings.dtype
+    width, size = padded_width(factors), draw_statistics_size(factors)
+    n = old.bias.size
+    table, precision, right = old.table(width), *prior.joint()
+    traits, bias = np.empty((n, factors), dtype), np.empty(n, dtype)
+    censored, totals = np.zeros(n, np.int64), np.zeros(TOTALS)
+    stats = np.empty((min(n, ROWS), size), dtype)
+    for start in range(0, n, ROWS):
+        rows = slice(start, min(start + ROWS, n))
+        some = stats[: rows.stop - start]
+        add_own_pairs(
+            keys.of(PAIRS, side), first + start, rates[rows], tile.indptr[start : rows.stop + 1], tile.indices,
+            tile.counts, columns.kept, columns.alias, table[start * width : rows.stop * width], columns.table, factors,
+            some, censored[rows], totals,
+        )  # fmt: skip
+        failed = draw_rows(
+            keys.of(TRAITS, side), first + start, some, row_offsets(width), factors, settings.biases, precision, right,
+            traits[rows], bias[rows],
+        )  # fmt: skip
+        if failed >= 0:
+            complain(start + failed)
+    return traits, bias, censored, totals
+
+
+def gather(
+    keys: Keys, settings: Settings, side: str, first: int, long: Drawn, rates: np.ndarray, tile: Tile, columns: Columns,
+    start: int, buffer: int, stats: np.ndarray, censored: np.ndarray, totals: np.ndarray,
+) -> None:  # fmt: skip
+    """Add a block of the long side's pairs to the statistics and censored pairs of the short `side` from `start` on."""
+    add_their_pairs(
+        keys.of(PAIRS, side), first, rates, tile.indptr, tile.indices, tile.counts, columns.kept, columns.alias,
+        long.table(padded_width(settings.factors)), columns.table, settings.factors, start, buffer, stats, censored,
+        totals,
+    )  # fmt: skip
+
+
+def draw_gathered(
+    keys: Keys, settings: Settings, side: str, first: int, stats: np.ndarray, prior: Prior,
+    complain: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """New traits and biases of a block of the short side from its statistics."""
+    n, factors, dtype = stats.shape[0], settings.factors, settings.dtype
+    traits, bias = np.empty((n, factors), dtype), np.empty(n, dtype)
+    failed = draw_rows(
+        keys.of(TRAITS, side), first, stats, row_offsets(padded_width(factors)), factors, settings.biases,
+        *prior.joint(), traits, bias,
+    )  # fmt: skip
+    if failed >= 0:
+        complain(failed)
+    return traits, bias
+
+
+def draw_selection(keys: Keys, settings: Settings, side: str, first: int, pairs: np.ndarray) -> np.ndarray:
+    """Gamma(alpha + pairs) numbers of a block's rows: divided by their sum over a side, a Dirichlet draw."""
+    out = np.empty(pairs.size)
+    draw_gammas(keys.of(SELECTION, side), first, settings.alpha + pairs, out)
+    return out

@@ -1,0 +1,227 @@
+"""What runs on a worker: each task reads its blocks, draws without the GIL, writes whole chunks, returns sums.
+
+Tasks are idempotent: the same task run twice draws the same numbers and writes the same bytes under the same keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import NumericError
+from ..kernels.draws import TOTALS, add_moments, draw_statistics_size
+from ..kernels.random import fill_normals
+from ..run.workers import Pass
+from ..settings import Settings
+from ..store.arrays import ArraySpec, Sealed, write_block
+from ..store.commit import Commit, read_rows
+from ..store.counts import Counts
+from ..store.cuts import Tile
+from ..store.storage import Storage
+from ..sweep.plan import Room
+from ..sweep.shelf import SHELF, TABLES, Key
+from ..sweep.start import start_scale
+from ..sweep.tasks import on_worker
+from .halves import START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
+from .hyper import Prior
+from .plan import DrawPlan
+
+ARRAYS = ("traits", "bias", "selection")
+
+
+@dataclass(frozen=True)
+class DrawJob:
+    """What all tasks of a sweep need to know; one node of the graph."""
+
+    counts: Counts
+    settings: Settings
+    plan: DrawPlan
+    room: Room
+    storage: Storage
+    folder: str
+    specs: dict[str, ArraySpec]
+    sweep: int
+    passes: Pass | None = None  # on a cluster: what is asked of its workers
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.settings.random_state, self.sweep)
+
+    def read(self, sealed: Sealed, side: str, block: int) -> Drawn:
+        """A committed or newly written block."""
+        specs = (self.specs[f"{side}/{name}"] for name in ARRAYS)
+        return Drawn(*(sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1))) for spec in specs))
+
+    def tile(self, block: int) -> Tile:
+        """Pairs of a block of the long side, kept if there is room."""
+        side = self.plan.long
+
+        def make() -> Tile:
+            # What is not kept is read again and again: ask for the tile that comes after those under way.
+            if block + self.room.tasks < self.plan.count(side):
+                self.counts.ask_tile(side, block + self.room.tasks, 0)
+            return self.counts.read_tile(side, block, 0)
+
+        kept: Tile = SHELF.get(Key("tile", self.counts.path, self.counts.digest, side, block), make, self.room.cache)
+        return kept
+
+    def columns(self, sealed: Sealed) -> Columns:
+        """The short side of a state, kept once a process until the next one is asked for."""
+        side = self.plan.short
+        key = Key("columns", self.storage.url, sealed.prefix, side, 0)
+
+        def make() -> Columns:
+            TABLES.drop(lambda kept: kept != key)
+            parts = [self.read(sealed, side, block) for block in range(self.plan.count(side))]
+            whole = Drawn(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
+            return Columns.make(whole, self.settings.factors)
+
+        kept: Columns = TABLES.get(key, make, 2**62)
+        return kept
+
+    def marginal(self, side: str, block: int) -> np.ndarray:
+        """c_i of a block of rows."""
+        first, stop = self.plan.row_range(side, block)
+        tile_block = first // self.counts.cuts[side].block
+        offset = tile_block * self.counts.cuts[side].block
+        return self.counts.marginal(side, tile_block)[first - offset : stop - offset]
+
+    def complain(self, side: str, block: int, row: int) -> None:
+        position = self.plan.row_range(side, block)[0] + row
+        label = self.counts.labels(side)[position : position + 1].tolist()[0]
+        raise NumericError(
+            f"the draw of {side[:-1]} {label!r} (block {block} of the {side}) in sweep {self.sweep} is not finite; "
+            'the last committed sweep is intact; dtype="float64" or hyperpriors=True may help'
+        )
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What a drawn block sends back: manifest entries, and sums of what it holds."""
+
+    entries: list[Any]
+    moments: np.ndarray  # of [traits, bias, 1], above the diagonal
+    selection: float  # sum of its Gamma numbers
+    log_selection: float  # sum c_i log of them
+    totals: np.ndarray  # of its pairs, where it drew them
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Statistics and censored pairs of some blocks of the short side, and totals of the pairs."""
+
+    stats: list[np.ndarray]
+    censored: list[np.ndarray]
+    totals: np.ndarray
+
+
+def _close(job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray) -> Closed:
+    """Sum up a new block and write it."""
+    finite = np.isfinite(drawn.traits).all(1) & np.isfinite(drawn.bias) & (drawn.selection > 0)
+    if not finite.all():
+        job.complain(side, block, int(np.argmin(finite)))
+    moments = np.zeros((job.settings.factors + 2, job.settings.factors + 2))
+    add_moments(drawn.traits, drawn.bias, moments)
+    entries = []
+    for name in ARRAYS:
+        values = getattr(drawn, name)
+        index = (block, 0) if values.ndim == 2 else (block,)
+        entries.append(write_block(job.storage, job.folder, job.specs[f"{side}/{name}"], index, values, soon=True))
+    log_selection = float(np.sum(job.marginal(side, block) * np.log(drawn.selection)))
+    return Closed(entries, moments, float(np.sum(drawn.selection)), log_selection, totals)
+
+
+@on_worker
+def start_block(job: DrawJob, side: str, block: int) -> Closed:
+    """Write the start of a block: small random traits by (seed, side, row), no biases, selection by the counts."""
+    first, stop = job.plan.row_range(side, block)
+    factors, dtype = job.settings.factors, job.settings.dtype
+    traits = np.empty((stop - first, factors))
+    key = job.keys.of(START, side)
+    with np.errstate(over="ignore"):
+        fill_normals(key, 0, first, start_scale(factors), traits)
+    selection = job.settings.alpha + job.marginal(side, block)
+    drawn = Drawn(traits.astype(dtype), np.zeros(stop - first, dtype), selection)
+    return _close(job, side, block, drawn, np.zeros(TOTALS))
+
+
+@on_worker
+def take_over_block(job: DrawJob, side: str, start: Commit, block: int) -> Closed:
+    """Write a start of a block from a committed fit: a draw of its factorised posterior, or its draw as it is."""
+    first, stop = job.plan.row_range(side, block)
+    rows, dtype = np.arange(first, stop), job.settings.dtype
+    if start.settings.inference == "gibbs":
+        traits, bias, selection = (read_rows(start, f"{side}/{name}", rows) for name in ARRAYS)
+        return _close(job, side, block, Drawn(traits.astype(dtype), bias.astype(dtype), selection), np.zeros(TOTALS))
+    noise = np.empty((rows.size, job.settings.factors + 1))
+    with np.errstate(over="ignore"):
+        fill_normals(job.keys.of(START, side), 0, first, 1.0, noise)
+    names = ("mean", "precision", "bias", "bias_precision")
+    mean, precision, bias, bias_precision = (read_rows(start, f"{side}/{name}", rows).astype(float) for name in names)
+    traits = mean + noise[:, :-1] / np.sqrt(precision)
+    bias = bias + noise[:, -1] / np.sqrt(bias_precision)
+    selection = read_rows(start, f"{side}/selection", rows)
+    return _close(job, side, block, Drawn(traits.astype(dtype), bias.astype(dtype), selection), np.zeros(TOTALS))
+
+
+@on_worker
+def draw_block(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, prior: Prior, block: int) -> Closed:
+    """Draw a block of the long side: its pairs, then its rows; `total` is what the side's old selection sums to."""
+    first, _ = job.plan.row_range(side, block)
+    old = job.read(own, side, block)
+    rates = job.plan.proposals / total * old.selection
+    traits, bias, censored, totals = draw_own(
+        job.keys, job.settings, side, first, old, rates, job.tile(block), job.columns(its), prior,
+        lambda row: job.complain(side, block, row),
+    )  # fmt: skip
+    selection = draw_selection(job.keys, job.settings, side, first, job.marginal(side, block) + censored)
+    return _close(job, side, block, Drawn(traits, bias, selection), totals)
+
+
+@on_worker
+def gather_pairs(
+    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, bundle: range, share: int
+) -> Gathered:
+    """Statistics of some blocks of the short side over a share of the long side, whose selection sums to `total`."""
+    plan, size = job.plan, draw_statistics_size(job.settings.factors)
+    start, stop = plan.row_range(side, bundle[0])[0], plan.row_range(side, bundle[-1])[1]
+    stats, censored = np.zeros((stop - start, size), job.settings.dtype), np.zeros(stop - start, np.int64)
+    totals, columns = np.zeros(TOTALS), job.columns(own)
+    for block in plan.shares[share]:
+        long = job.read(its, plan.long, block)
+        rates = plan.proposals / total * long.selection
+        gather(
+            job.keys, job.settings, side, plan.row_range(plan.long, block)[0], long, rates, job.tile(block), columns,
+            start, plan.buffer, stats, censored, totals,
+        )  # fmt: skip
+    parts = [slice(plan.row_range(side, block)[0] - start, plan.row_range(side, block)[1] - start) for block in bundle]
+    return Gathered([stats[part] for part in parts], [censored[part] for part in parts], totals)
+
+
+def pick(job: DrawJob, gathered: Gathered, k: int, block: int) -> Gathered:
+    """One block's statistics out of those gathered together; every bundle drew all pairs, but totals count once."""
+    totals = gathered.totals if block == 0 else np.zeros(TOTALS)
+    return Gathered([gathered.stats[k]], [gathered.censored[k]], totals)
+
+
+def add_up(job: DrawJob, one: Gathered, two: Gathered) -> Gathered:
+    """One node of a reduction tree; new arrays, so that a repeated task finds its inputs unchanged."""
+    return Gathered(
+        [a + b for a, b in zip(one.stats, two.stats, strict=True)],
+        [a + b for a, b in zip(one.censored, two.censored, strict=True)],
+        one.totals + two.totals,
+    )
+
+
+@on_worker
+def draw_gathered_block(job: DrawJob, side: str, gathered: Gathered, prior: Prior, block: int) -> Closed:
+    """Draw a block of the short side from its gathered statistics."""
+    first, _ = job.plan.row_range(side, block)
+    traits, bias = draw_gathered(
+        job.keys, job.settings, side, first, gathered.stats[0], prior, lambda row: job.complain(side, block, row)
+    )
+    pairs = job.marginal(side, block) + gathered.censored[0]
+    selection = draw_selection(job.keys, job.settings, side, first, pairs)
+    return _close(job, side, block, Drawn(traits, bias, selection), gathered.totals)

@@ -1,0 +1,119 @@
+"""The sampler in memory: one block, no store, the same half-sweeps; and draws from the prior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import wishart
+
+from pairsym_dask.kernels.draws import TOTALS, add_moments, draw_statistics_size
+from pairsym_dask.sampler.halves import (
+    BIAS_PRIOR,
+    PRIOR,
+    Columns,
+    Drawn,
+    Keys,
+    draw_gathered,
+    draw_own,
+    draw_selection,
+    gather,
+)
+from pairsym_dask.sampler.hyper import RATE, SHAPE, STRENGTH, Prior, draw_prior
+from pairsym_dask.settings import Settings
+from pairsym_dask.store.cuts import Tile
+
+
+@dataclass(frozen=True)
+class State:
+    """Both sides of a draw and their priors."""
+
+    users: Drawn
+    items: Drawn
+    user_prior: Prior
+    item_prior: Prior
+
+    def energy(self) -> np.ndarray:
+        return (
+            self.users.traits.astype(float) @ self.items.traits.T.astype(float)
+            + self.users.bias[:, None].astype(float)
+            + self.items.bias.astype(float)
+        )
+
+    def rate(self, proposals: float) -> np.ndarray:
+        """M pi_i psi_j."""
+        pi, psi = (side.selection / side.selection.sum() for side in (self.users, self.items))
+        return proposals * np.outer(pi, psi)
+
+
+def tile_of(counts: np.ndarray) -> Tile:
+    """A dense matrix of counts as a tile."""
+    indptr = np.r_[0, np.cumsum((counts > 0).sum(1))]
+    return Tile(indptr, np.nonzero(counts)[1].astype(np.uint32), counts[counts > 0].astype(np.uint32))
+
+
+def _moments(drawn: Drawn, factors: int) -> np.ndarray:
+    out = np.zeros((factors + 2, factors + 2))
+    add_moments(drawn.traits, drawn.bias, out)
+    return out
+
+
+def _fail(row: int) -> None:
+    raise AssertionError(f"row {row} could not be drawn")
+
+
+def sweep(state: State, counts: np.ndarray, proposals: float, settings: Settings, number: int) -> State:
+    """One sweep given the counts (users x items, users the long side)."""
+    keys, tile = Keys(settings.random_state, number), tile_of(counts)
+    columns = Columns.make(state.items, settings.factors)
+
+    def rates(drawn: Drawn) -> np.ndarray:
+        return proposals / drawn.selection.sum() * drawn.selection
+
+    def hyper(side: str, drawn: Drawn) -> Prior:
+        if not settings.hyperpriors:
+            return Prior.fixed(settings, side)
+        return draw_prior(
+            (keys.of(PRIOR, side), keys.of(BIAS_PRIOR, side)), _moments(drawn, settings.factors), settings
+        )
+
+    traits, bias, censored, _ = draw_own(
+        keys, settings, "users", 0, state.users, rates(state.users), tile, columns, state.user_prior, _fail
+    )
+    users = Drawn(traits, bias, draw_selection(keys, settings, "users", 0, counts.sum(1) + censored))
+    user_prior = hyper("users", users)
+    stats = np.zeros((counts.shape[1], draw_statistics_size(settings.factors)), settings.dtype)
+    censored, totals = np.zeros(counts.shape[1], np.int64), np.zeros(TOTALS)
+    gather(keys, settings, "items", 0, users, rates(users), tile, columns, 0, 2**16, stats, censored, totals)
+    traits, bias = draw_gathered(keys, settings, "items", 0, stats, state.item_prior, _fail)
+    items = Drawn(traits, bias, draw_selection(keys, settings, "items", 0, counts.sum(0) + censored))
+    return replace(state, users=users, items=items, user_prior=user_prior, item_prior=hyper("items", items))
+
+
+def draw_counts(state: State, proposals: float, rng: np.random.Generator) -> np.ndarray:
+    return rng.poisson(state.rate(proposals) * expit(state.energy()))
+
+
+def draw_state(users: int, items: int, settings: Settings, rng: np.random.Generator) -> State:
+    """A draw from the prior, by other code than the sampler's."""
+
+    def prior(side: str) -> Prior:
+        if not settings.hyperpriors:
+            return Prior.fixed(settings, side)
+        k = settings.factors
+        precision = np.atleast_2d(wishart.rvs(k, np.eye(k), random_state=rng))
+        mean = rng.multivariate_normal(np.zeros(k), np.linalg.inv(STRENGTH * precision))
+        if not settings.biases:
+            return Prior(mean, precision, 0.0, settings.tau_b)
+        bias_precision = rng.gamma(SHAPE, 1 / RATE)
+        return Prior(mean, precision, rng.normal(0, (STRENGTH * bias_precision) ** -0.5), bias_precision)
+
+    def side(n: int, prior: Prior) -> Drawn:
+        covariance = np.linalg.inv(prior.precision)
+        traits = rng.multivariate_normal(prior.mean, covariance, n)
+        bias = rng.normal(prior.bias_mean, prior.bias_precision**-0.5, n) * settings.biases
+        return Drawn(traits.astype(settings.dtype), bias.astype(settings.dtype), rng.gamma(settings.alpha, size=n))
+
+    user_prior, item_prior = prior("users"), prior("items")
+    return State(side(users, user_prior), side(items, item_prior), user_prior, item_prior)
