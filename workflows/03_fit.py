@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--selection", choices=("bayes", "constant"), default=defaults.selection)
     parser.add_argument("--dtype", choices=("float32", "float64"), default=defaults.dtype)
     a = parser.parse_args()
-    model = ps.PairedSymbols(**{name: getattr(a, name) for name in defaults.get_params()})
+    model = ps.PairedSymbols(**{name: getattr(a, name) for name in defaults.get_params() if hasattr(a, name)})
     with place(a):
         model.fit(a.counts, a.model, sweeps=a.sweeps, tol=a.tol, memory=a.memory, threads=a.threads)
     print(model.history.to_string(index=False))
