@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pairsym_dask as ps
-from pairsym_dask.store import arrays, local, storage
+from pairsym_dask.store import arrays, disk, local, storage
 
 OFF = "off"
 
 
-class NoSync(local.Disk):
+class NoSync(disk.Disk):
     def fsync(self, descriptor: int) -> None:
         pass
 
@@ -46,7 +46,7 @@ class Switch:
 
     def turn(self) -> None:
         self.on = not self.on
-        local.disk = local.Disk() if self.on else NoSync()
+        local.disk = disk.Disk() if self.on else NoSync()
 
 
 def main(scale: float = 0.1, sweeps: int = 24) -> None:

@@ -24,6 +24,7 @@ from ..settings import SIDES, Settings
 from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
+from ..store.secrets import hidden
 from ..store.storage import is_local, open_storage
 from ..sweep.fit import Warm, fit
 from ..sweep.resume import check_options, check_warm
@@ -57,7 +58,8 @@ def update(
     if store.is_model():
         check_warm(store.commits(last=0), commit, store)
     where = {"client": client, "threads": threads, "memory": memory, "progress": progress}
-    more = _grow(counts, source, columns, grown, options, where)
+    with hidden(source if isinstance(source, (list, tuple)) else [source], options):
+        more = _grow(counts, source, columns, grown, options, where)
     rows = {side: counts.find(side, more.labels(side)) for side in SIDES}
     fit(more, settings, store, warm=Warm(commit, rows), **where, **fitting)
     return more

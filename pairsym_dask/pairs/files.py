@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..errors import InputError
+from ..errors import InputError, PairsymError
+from ..store.secrets import first_line, without_credentials
 from ..store.storage import is_local, local_path
 from .checks import INTEGER, TEXT
 from .parts import Columns, Part
@@ -35,9 +36,10 @@ def find_files(source: Any, options: dict[str, Any]) -> list[str]:
     remote = not is_local(text)
     if remote:
         protocol = text.split("://", 1)[0]
-        fs = fsspec.filesystem(protocol, **options)
-        isdir, isfile, find = fs.isdir, fs.isfile, fs.find
-        matches = [fs.unstrip_protocol(name) for name in fs.glob(text)] if glob.has_magic(text) else [text]
+        with _readable(text, "remote"):
+            fs = fsspec.filesystem(protocol, **options)
+            isdir, isfile, find = fs.isdir, fs.isfile, fs.find
+            matches = [fs.unstrip_protocol(name) for name in fs.glob(text)] if glob.has_magic(text) else [text]
     else:
         isdir, isfile = os.path.isdir, os.path.isfile
         matches = glob.glob(text, recursive=True) if glob.has_magic(text) and not os.path.exists(text) else [text]
@@ -46,16 +48,17 @@ def find_files(source: Any, options: dict[str, Any]) -> list[str]:
             return [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
 
     files: list[str] = []
-    for match in matches:
-        if isdir(match):
-            hidden = [name for name in find(match) if os.path.basename(name)[0] not in "._"]
-            files += [fs.unstrip_protocol(name) if remote else name for name in hidden if _ends(name, endings)]
-        elif isfile(match):
-            if not _ends(match, endings):
-                raise InputError(f"{match} is not a file of pairs by its name; known endings: {', '.join(endings)}")
-            files.append(match)
-        else:
-            raise InputError(f"no such file: {match}")
+    with _readable(text, "remote"):
+        for match in matches:
+            if isdir(match):
+                hidden = [name for name in find(match) if os.path.basename(name)[0] not in "._"]
+                files += [fs.unstrip_protocol(name) if remote else name for name in hidden if _ends(name, endings)]
+            elif isfile(match):
+                if not _ends(match, endings):
+                    raise InputError(f"{match} is not a file of pairs by its name; known endings: {', '.join(endings)}")
+                files.append(match)
+            else:
+                raise InputError(f"no such file: {match}")
     if not files:
         raise InputError(f"no file of pairs in {text}" if matches else f"no file matches {text}")
     return sorted(files)
@@ -103,12 +106,16 @@ class _readable:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         broken = (pa.ArrowInvalid, pa.ArrowKeyError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
-        if isinstance(error, (*broken, PermissionError, FileNotFoundError)) or type(error) is OSError:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{self.name} is not a readable {self.kind} file: {reason}") from None
+        if isinstance(error, PairsymError):
+            return
+        # A client library of a remote file system has errors of its own.
+        away = isinstance(error, Exception) and not is_local(self.name)
+        if away or isinstance(error, (*broken, PermissionError, FileNotFoundError)) or type(error) is OSError:
+            where = without_credentials(self.name)
+            raise InputError(f"{where} is not a readable {self.kind} file: {first_line(error)}") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParquetPart(Part):
     """Some row groups of a Parquet file."""
 
@@ -154,7 +161,7 @@ def _kind_of(kind: pa.DataType) -> str | None:
     return TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CsvPart(Part):
     """Lines of a CSV file that begin in a range of bytes, or (stop None) the whole file as one stream."""
 

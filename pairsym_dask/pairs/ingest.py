@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..settings import SIDES
 from ..store.counts import Counts
 from ..store.scratch import Scratch
+from ..store.secrets import hidden
 from .assemble import write_store
 from .checks import WHOLE_LIMIT
 from .labels import rank_labels
@@ -57,7 +58,8 @@ def write_pairs(
 ) -> Counts:
     """`ingest`, with a remark at the end of what the store says about its source."""
     stages = Stages(memory=memory, **where)
-    with writing(path, options) as storage:
+    listed = source if isinstance(source, (list, tuple)) else [source]
+    with hidden(listed, options), writing(path, options) as storage:
         scratch = stages.scratch(storage)
         if is_matrix(source):
             return ingest_matrix(source, stages, scratch)

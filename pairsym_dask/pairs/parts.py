@@ -18,6 +18,7 @@ import pyarrow as pa
 from ..errors import InputError
 from ..settings import SIDES, other
 from ..store.counts import Counts
+from ..store.secrets import without_credentials
 from .checks import (
     INTEGER,
     TEXT,
@@ -68,7 +69,7 @@ class Batch:
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Part:
     """Some rows of one file or frame."""
 
@@ -79,6 +80,9 @@ class Part:
     def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
         """First row's number and columns (user, item, count) of batches of at most about `rows` rows."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({without_credentials(self.name)!r})"  # dask logs a failed task's arguments
 
     def batches(self, rows: int, text: tuple[str, str]) -> Iterator[Batch]:
         """Checked batches; `text` says per side what CSV text is taken for."""
@@ -111,7 +115,7 @@ class Part:
         return first + k
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FramePart(Part):
     """A slice of a pandas frame or an arrow table."""
 
@@ -148,7 +152,7 @@ def frame_parts(frame: Any, name: str, columns: Columns, rows: int) -> tuple[lis
     return parts, there
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StorePart(Part):
     """A block of an existing counts store: whole rows of its long side."""
 

@@ -13,7 +13,7 @@ from dask.base import is_dask_collection
 
 from ..errors import InputError
 from ..store.counts import RECORD, Counts, open_counts
-from ..store.remote import without_credentials
+from ..store.secrets import without_credentials
 from ..store.storage import is_local, local_path, open_storage
 from .files import CsvPart, file_parts, find_files, has_quotes
 from .frames import as_frame
@@ -63,7 +63,7 @@ def find_sources(source: Any, columns: Columns, stages: Stages, options: dict[st
         elif isinstance(one, (str, os.PathLike)):
             paths.append(one)
             text = os.fspath(one)
-            names.append(text if is_local(text) else without_credentials(text))
+            names.append(without_credentials(text))
         else:
             raise _unreadable(one)
     if not names:

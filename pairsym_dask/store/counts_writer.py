@@ -20,7 +20,7 @@ from .scratch import FOLDERS
 from .storage import Storage, digest, open_storage
 
 UNFINISHED = b"This counts store is being written, or its writer was interrupted.\n"
-NAMES: Names = {"zarr.json": None, "by_user|by_item|users|items": ARRAYS, **FOLDERS}
+NAMES: Names = {"zarr.json": None, "by_user|by_item|users|items|truth": ARRAYS, **FOLDERS}
 
 
 def write_tile(storage: Storage, layout: Layout, side: str, block: int, group: int, tile: Tile) -> list[Any]:

@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..errors import StoreError
 from . import writers as writing
 from .disk import Disk, open_file
 from .ours import PARTIAL, Names, below, is_file
 from .storage import Entry, Storage, check_key
-from .writers import writers
+from .writers import Begun, writers
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -27,6 +28,13 @@ class LocalStorage(Storage):
     def __init__(self, root: str) -> None:
         self.root = Path(root).absolute()
         self.url = str(self.root)
+        self._begun = Begun()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalStorage, (self.url,)
+
+    def for_caller(self) -> LocalStorage:
+        return LocalStorage(self.url)
 
     def _path(self, key: str) -> Path:
         check_key(key)
@@ -112,8 +120,7 @@ class LocalStorage(Storage):
     def write_soon(self, key: str, data: bytes | memoryview) -> None:
         path = self._path(key)
         if not writing.IN_TURN:
-            size = memoryview(data).nbytes
-            writers.write(self.url, key, size, lambda: writers.add(self.url, self._put(path, data)))
+            self._begun.write((self.url, key), memoryview(data).nbytes, lambda: self._put(path, data))
         else:
             self._put(path, data)()
 
@@ -138,8 +145,7 @@ class LocalStorage(Storage):
         return flush
 
     def settle(self) -> None:
-        writers.seen(self.url)  # whatever they leave to fsync is known then
-        writers.wait(self.url)
+        self._begun.wait()
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
@@ -273,7 +279,7 @@ class LocalStorage(Storage):
 
     def remove_ours_soon(self, prefix: str, names: Names) -> None:
         if not writing.IN_TURN:
-            writers.add(self.url, lambda: self.remove_ours(prefix, names))
+            self._begun.do(lambda: self.remove_ours(prefix, names))
         else:
             self.remove_ours(prefix, names)
 
@@ -338,7 +344,7 @@ class LocalStorage(Storage):
                 folders.append(base)
             if not writing.IN_TURN:
                 for folder in folders:
-                    writers.add(self.url, lambda folder=folder: disk.fsync_folder(folder))  # type: ignore[misc]
+                    self._begun.do(lambda folder=folder: disk.fsync_folder(folder))  # type: ignore[misc]
                 self.settle()
             else:
                 for folder in folders:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import StoreError
 from .ours import Names, is_ours
+from .secrets import first_line, hide, without_credentials
 from .storage import Entry, Storage, check_key
 
 
@@ -48,10 +48,7 @@ class RemoteStorage(Storage):
 
     def _reason(self, error: BaseException) -> str:
         """An error's first line without any credential that was given."""
-        text = (str(error).splitlines() or [""])[0] or type(error).__name__
-        for secret in _secrets(self.storage_options) + _secrets_of_url(self._address):
-            text = text.replace(secret, "***")
-        return text
+        return hide(first_line(error), [self._address], self.storage_options)
 
     @contextmanager
     def _words(self, verb: str, key: str) -> Iterator[None]:
@@ -168,35 +165,3 @@ def _remote_entry(information: dict[str, Any]) -> Entry:
     changed: Any = information.get("LastModified") or information.get("mtime") or information.get("created")
     seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
     return Entry(int(information["size"]), seconds)
-
-
-_SECRET = re.compile("key|secret|token|password|passwd|credential|account|sas|connection_string", re.IGNORECASE)
-
-
-def _secrets(options: Any, wanted: bool = False) -> list[str]:
-    """Values of options whose name says that they are credentials, also nested ones."""
-    if isinstance(options, dict):
-        return [
-            s for name, value in options.items() for s in _secrets(value, wanted or bool(_SECRET.search(str(name))))
-        ]
-    if isinstance(options, (list, tuple)):
-        return [s for value in options for s in _secrets(value, wanted)]
-    return [str(options)] if wanted and isinstance(options, (str, bytes)) and len(options) > 2 else []
-
-
-def _secrets_of_url(url: str) -> list[str]:
-    rest = url.split("://", 1)[1]
-    user = rest.split("/", 1)[0].rpartition("@")[0]
-    query = rest.partition("?")[2]
-    return [part for part in (*user.split(":"), query) if len(part) > 2]
-
-
-def without_credentials(url: str) -> str:
-    """A URL fit for messages and records.
-
-    >>> without_credentials("ftp://me:secret@host/plays.zarr?token=abc")
-    'ftp://host/plays.zarr'
-    """
-    protocol, rest = url.split("://", 1)
-    host, slash, path = rest.partition("?")[0].partition("/")
-    return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"

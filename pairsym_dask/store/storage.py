@@ -54,7 +54,11 @@ class Storage:
         self.write(key, data)
 
     def settle(self) -> None:
-        """Wait until all that this process began is done and durable, or raise the error that was met."""
+        """Wait until all that was begun through this object is done and durable, or raise the error that was met."""
+
+    def for_caller(self) -> Storage:
+        """The same store for a caller of its own, who settles nothing but what it has begun itself."""
+        return self
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Put bytes under a key, durably with its name, if nothing is there; True for the one caller who did.

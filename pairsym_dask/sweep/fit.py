@@ -153,11 +153,12 @@ class Fit:
 
     def _abandon(self) -> None:
         """Remove what a failed attempt wrote; on a cluster its tasks may still be writing: the clean-up waits there."""
-        if self.attempt and self.executor.client is None:
-            try:
+        try:
+            if self.attempt and self.executor.client is None:
                 self.store.remove_generation(self.attempt)
-            except (StoreError, OSError):
-                pass  # the error under way is the one to tell
+            self.store.storage.settle()  # nothing goes on after the fit
+        except (StoreError, OSError):
+            pass  # the error under way is the one to tell
 
     def sweep(self, before: Commit) -> Commit:
         """One sweep of Algorithm 1 after a committed one; every `run.` step is one dask graph."""

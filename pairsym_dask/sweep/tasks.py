@@ -6,7 +6,7 @@ Tasks are idempotent: the same task run twice writes the same bytes under the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,11 +55,13 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep a task within its process's room: so many at a time."""
 
     def run(job: Job, *args: Any) -> Any:
+        if job.passes is not None:  # the driver cannot wait for fsyncs of another process: each task does
+            job = replace(job, storage=job.storage.for_caller())
         with turn(job.room.tasks):
             admit(job.passes)
             result = function(job, *args)
         if job.passes is not None:
-            job.storage.settle()  # the driver cannot wait for fsyncs of another process
+            job.storage.settle()
         return result
 
     # Under the function's own name it is pickled by reference; its closure holds what cannot travel.

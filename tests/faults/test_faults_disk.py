@@ -14,7 +14,7 @@ from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts, using
 
 from pairsym_dask.errors import StoreError
 from pairsym_dask.store.counts import Counts, open_counts
-from pairsym_dask.store.local import Disk
+from pairsym_dask.store.disk import Disk
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 

@@ -15,7 +15,8 @@ from helpers.stopped import Driver, impatient
 import pairsym_dask as ps
 from pairsym_dask.errors import StoreError
 from pairsym_dask.store.counts import Counts
-from pairsym_dask.store.local import Disk, LocalStorage
+from pairsym_dask.store.disk import Disk
+from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 

@@ -23,7 +23,7 @@ from pairsym_dask.store.commit import Commit
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.counts_writer import begin, finish, write_tile
 from pairsym_dask.store.cuts import Layout, Tile
-from pairsym_dask.store.local import Disk
+from pairsym_dask.store.disk import Disk
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.storage import digest
 from pairsym_dask.sweep.fit import fit

@@ -28,7 +28,6 @@ from helpers.forger import Forger, link_copy
 from helpers.forgeries import forge
 from pairsym_dask.errors import PairsymError
 from pairsym_dask.report.info import describe
-from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.verify import verify
 
 ROOM = 768 * 2**20  # bytes that a process may take beside what it has when it is warm
@@ -118,12 +117,6 @@ def memory(name: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def clear(work: Path) -> None:
-    """Remove a folder in which a fit may still be deleting old generations."""
-    LocalStorage(str(work / "model.zarr")).settle()
-    shutil.rmtree(work)
-
-
 def main(folder: Path, first: int, stop: int) -> None:
     warnings.simplefilter("ignore")
     logging.disable()
@@ -132,7 +125,7 @@ def main(folder: Path, first: int, stop: int) -> None:
     work = folder / f"warm-{first}"
     link_copy(base, work)
     assert not try_all(work)[1], "sound stores work"  # and everything is compiled
-    clear(work)
+    shutil.rmtree(work)
     limit()
     before = memory("VmRSS")
     for number in range(first, stop):
@@ -145,7 +138,7 @@ def main(folder: Path, first: int, stop: int) -> None:
         link_copy(base, work)
         done = forge(Forger(work, number))
         found, wrong = try_all(work)
-        clear(work)
+        shutil.rmtree(work)
         line = {
             "end": number, "done": done, "found": found, "wrong": wrong, "seconds": time.perf_counter() - began,
             "grown": memory("VmHWM") - before,

@@ -11,7 +11,8 @@ from typing import Any
 from helpers.faults import CALLS, using
 from pairsym_dask.errors import StoreError
 from pairsym_dask.store import lock, model_store
-from pairsym_dask.store.local import Disk, LocalStorage
+from pairsym_dask.store.disk import Disk
+from pairsym_dask.store.local import LocalStorage
 
 READS = ("read", "entry", "listing", "last_write", "folders")
 Report = Callable[[int, float, float], None]

@@ -15,7 +15,7 @@ from helpers.faults import FaultyDisk, run_fit, tiny_counts, write_counts
 
 import pairsym_dask as ps
 from pairsym_dask.errors import StoreError
-from pairsym_dask.store import local
+from pairsym_dask.store import disk, local
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.model_store import ModelStore
@@ -55,7 +55,7 @@ def test_write_soon_tells_a_failed_fsync_at_settle(tmp_path: Path, monkeypatch: 
         raise OSError(5, "Input/output error")
 
     store = LocalStorage(str(tmp_path))
-    monkeypatch.setattr(local.Disk, "fsync", fail)
+    monkeypatch.setattr(disk.Disk, "fsync", fail)
     store.write_soon("a", b"x")
     with pytest.raises(StoreError, match=r"cannot write .*/a: Input/output error"):
         store.settle()
@@ -93,7 +93,7 @@ def test_a_file_system_without_hard_links_is_refused_in_words(tmp_path: Path, mo
     def link(self: Any, source: Path, target: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(local.Disk, "link", link)
+    monkeypatch.setattr(disk.Disk, "link", link)
     with pytest.raises(StoreError, match="has no hard links, which commits need"):
         LocalStorage(str(tmp_path)).put_if_absent("commits/0", b"x")
     assert not list(tmp_path.rglob("*.partial"))
