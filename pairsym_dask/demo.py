@@ -1,4 +1,4 @@
-"""`pairsym demo`: Debian's package dependencies from start to end, on data that come with the package."""
+"""`pairsym demo`: Debian's package dependencies from start to end, on data that come along; and `pairsym warm-up`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from importlib import resources
 from pathlib import Path
 
 import click
+import pandas as pd
 
 from .errors import StoreError
 from .evaluation.evaluate import compare
+from .kernels.accelerate import cache_folder
 from .model import PairedSymbols
 from .pairs.ingest import ingest
+from .pairs.simulate import simulate
 from .pairs.splits import leave_one_out
 
 FILE = "debian-depends.parquet"
@@ -27,6 +30,32 @@ def data_file() -> Path:
         if place.exists():
             return place
     raise StoreError(f"the demo's data are not where they should be: {installed}")
+
+
+def warm_up() -> str:
+    """Compile whatever commands and models compile, by using it on a handful of pairs; what was done, in words."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="pairsym-warm-up-") as place:
+        folder = Path(place)
+        counts = simulate(folder / "counts.zarr", users=60, items=20, pairs=400, factors=2)
+        train, held_out = leave_one_out(counts, folder / "train.zarr")
+        for dtype in ("float32", "float64"):
+            for selection in ("constant", "bayes"):
+                model = PairedSymbols(factors=2, dtype=dtype, selection=selection)
+                model.fit(train, folder / f"{dtype}-{selection}.zarr", sweeps=2, progress=False)
+            _ask(model, held_out)
+    return f"compiled in {time.perf_counter() - began:.0f} s; kept in {cache_folder()}"
+
+
+def _ask(model: PairedSymbols, held_out: pd.DataFrame) -> None:
+    """Everything that answers."""
+    for strategy in ("mean", "ucb", "thompson"):
+        model.recommend([0, 1], strategy=strategy)
+    model.fold_in([0, 1])
+    model.similar_items(0)
+    model.recommend_users(0)
+    model.explain(0, 0)
+    compare({"this model": model}, held_out)
 
 
 def run(keep: str | None, sweeps: int) -> None:

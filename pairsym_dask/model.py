@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -17,6 +18,7 @@ from .answers.update import update
 from .display.cards import card, nearby
 from .errors import FitInterrupted, InputError, StoreError
 from .evaluation.evaluate import Comparison, Evaluation, evaluate
+from .kernels.accelerate import is_compiled
 from .pairs.parts import Columns
 from .run.progress import duration
 from .sampler.chain import diagnose, sample
@@ -25,6 +27,8 @@ from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
 from .store.storage import is_local
 from .sweep.fit import fit
+
+COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
 
 
 class PairedSymbols(GivenSettings, Answers):
@@ -103,6 +107,8 @@ class PairedSymbols(GivenSettings, Answers):
             "memory": memory, "client": client, "threads": threads, "progress": progress, "callback": callback,
             "keep": keep, "discard_damaged": discard_damaged,
         }  # fmt: skip
+        if progress and not is_compiled("rows"):
+            print(COMPILING, file=sys.stderr)
         try:
             if settings.inference == "gibbs":
                 if tol is not None:

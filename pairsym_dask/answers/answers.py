@@ -169,6 +169,7 @@ class Answers(ABC):
     ) -> int:
         """The n best items of every user as a folder of Parquet files: user, item, rank, sigma, sd; its rows.
 
+        A path that ends in .csv becomes one CSV file instead.
         The ranking is that of `recommend`; p(j | i), which needs all items of every user, is left out.
         """
         query = Query(

@@ -1,4 +1,4 @@
-"""Recommendations for every user, a block at a time, straight to Parquet files."""
+"""Recommendations for every user, a block at a time, straight to Parquet files or into one CSV file."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ..errors import StoreError
 from ..run.execute import run_tasks
 from ..store.commit import Commit
 from ..store.counts import MARK, Counts
 from ..store.counts_writer import claim
 from ..store.ours import Names
-from ..store.storage import Storage, open_storage
+from ..store.storage import Storage, is_local, local_path, open_storage
 from .draws import predictor_once
 from .query import Query
 
 UNFINISHED = b"Recommendations are being written here, or their writer was interrupted.\n"
-NAMES: Names = {r"part-\d{5,}\.parquet": None}
+NAMES: Names = {r"part-\d{5,}\.(parquet|csv)": None}
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Order:
     counts: Counts
     storage: Storage
     query: Query
+    csv: bool = False  # parts of a CSV file to come, else Parquet files
 
 
 def recommend_block(order: Order, block: int) -> int:
@@ -42,9 +46,16 @@ def recommend_block(order: Order, block: int) -> int:
     users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
     arrow = pa.Table.from_pandas(predictor.lists(users, order.query), preserve_index=False)
     sink = pa.BufferOutputStream()
-    pq.write_table(arrow, sink, compression="zstd")
-    order.storage.write(f"part-{block:05d}.parquet", sink.getvalue())
+    if order.csv:
+        pa.csv.write_csv(arrow, sink, pa.csv.WriteOptions(include_header=block == 0, quoting_style="needed"))
+    else:
+        pq.write_table(arrow, sink, compression="zstd")
+    order.storage.write(part_key(block, order.csv), sink.getvalue())
     return arrow.num_rows
+
+
+def part_key(block: int, csv: bool) -> str:
+    return f"part-{block:05d}.{'csv' if csv else 'parquet'}"
 
 
 def recommend_all(
@@ -58,10 +69,17 @@ def recommend_all(
     on_done: Callable[[int], None] | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> int:
-    """Write a folder of Parquet files, one a block of users; an unfinished one is begun again. The number of rows."""
-    storage = open_storage(path, storage_options)
+    """Write a folder of Parquet files, one a block of users, or one file when its name ends in .csv; its rows.
+
+    An unfinished folder is begun again; the parts of a CSV file are gathered in a folder beside it.
+    """
+    target = os.fspath(path)
+    csv = target.lower().endswith(".csv")
+    if csv and is_local(target) and os.path.exists(local_path(target)):
+        raise StoreError(f"{target} exists already; remove it first, or give another path")
+    storage = open_storage(f"{target}.parts" if csv else path, storage_options)
     claim(storage, "folder of recommendations", UNFINISHED, NAMES)
-    order = Order(commits, counts, storage, query)
+    order = Order(commits, counts, storage, query, csv)
     blocks = range(counts.cuts["users"].blocks)
     run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these
     rows = run_tasks(
@@ -69,5 +87,25 @@ def recommend_all(
         client=client, threads=threads, on_done=on_done,
     )  # fmt: skip
     storage.sync()
+    if csv:
+        _gather(storage, target, len(blocks), storage_options or {})
     storage.remove(MARK)
+    if csv:
+        storage.remove_root()
     return sum(rows)
+
+
+def _gather(storage: Storage, target: str, parts: int, options: dict[str, Any]) -> None:
+    """One file of all parts; it has its name only when it is whole."""
+    if is_local(target):
+        partial = f"{local_path(target)}.partial"
+        with open(partial, "wb") as file:
+            for block in range(parts):
+                file.write(storage.read(part_key(block, True)))
+        os.replace(partial, local_path(target))
+    else:
+        with fsspec.open(target, "wb", **options) as file:
+            for block in range(parts):
+                file.write(storage.read(part_key(block, True)))
+    for block in range(parts):
+        storage.remove(part_key(block, True))

@@ -5,9 +5,9 @@ Commands import what they need when they run, so that `pairsym --help` is quick.
 
 from __future__ import annotations
 
-from .asking import recommend, similar
+from .asking import explain, fold_in, recommend, similar
 from .data import ingest, simulate, split
-from .demonstration import demo
+from .demonstration import demo, warm_up
 from .fitting import fit, tune, update
 from .group import main, pairsym
 from .judging import benchmark, compare, evaluate, info, report, verify
@@ -16,7 +16,7 @@ __all__ = ["main", "pairsym"]
 
 # In the order in which people need them.
 for _command in (
-    ingest, fit, update, recommend, similar, split, evaluate, compare, tune, benchmark, report, info, verify, simulate,
-    demo,
+    ingest, fit, update, recommend, fold_in, explain, similar, split, evaluate, compare, tune, benchmark, report, info,
+    verify, simulate, demo, warm_up,
 ):  # fmt: skip
     pairsym.add_command(_command)

@@ -1,4 +1,4 @@
-"""`pairsym demo`."""
+"""`pairsym demo` and `pairsym warm-up`."""
 
 from __future__ import annotations
 
@@ -13,3 +13,11 @@ def demo(keep: str | None, sweeps: int) -> None:
     from ..demo import run
 
     run(keep, sweeps)
+
+
+@click.command("warm-up")
+def warm_up() -> None:
+    """Compile everything once, for this machine and user: for images and servers."""
+    from ..demo import warm_up as run
+
+    click.echo(run())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -58,7 +60,7 @@ def fit(
     """Fit the model to a counts store; run it again to go on after an interruption."""
     from ..model import PairedSymbols, load
 
-    with Place(scheduler) as client:
+    with Place(scheduler) as client, _way_out(model):
         fitted = PairedSymbols(**settings).fit(
             counts, model, sweeps=sweeps, burn=burn, thin=thin, start=load(start) if start else None, tol=tol,
             keep=keep, discard_damaged=discard_damaged, memory=memory,
@@ -70,6 +72,23 @@ def fit(
     else:
         found = f"bound {last['elbo']:.10g}"
     click.echo(f"{model}: sweep {int(last['sweep'])}, {found}")
+    if sweeps is not None and last["sweep"] > sweeps:
+        click.echo(f"nothing was to be done: --sweeps {sweeps} is the total, and the store has more already")
+
+
+@contextmanager
+def _way_out(model: str) -> Iterator[None]:
+    """Name the option that goes on from a damaged model store."""
+    from ..errors import DamagedStoreError
+
+    try:
+        yield
+    except DamagedStoreError as error:
+        if model not in str(error):
+            raise
+        raise DamagedStoreError(
+            f"{error}; --discard-damaged sets what is damaged aside and goes on from the last sound sweep"
+        ) from None
 
 
 @click.command()

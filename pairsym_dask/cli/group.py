@@ -33,8 +33,8 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except KeyboardInterrupt:
-        _stop("interrupted; what was committed is kept", 130)
+    except KeyboardInterrupt as error:
+        _stop(str(error) or "interrupted; what was committed is kept", 130)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
@@ -52,7 +52,7 @@ def _stop(message: str, code: int) -> None:
 
 def where_options(function: Any) -> Any:
     """Options that say where tasks run and with how much memory."""
-    return _with(
+    return with_options(
         function,
         click.option("--scheduler", metavar="ADDRESS", help="A dask scheduler, such as tcp://host:8786."),
         click.option("--memory", metavar="SIZE", help="Memory budget of a process, such as 2GiB."),
@@ -62,7 +62,7 @@ def where_options(function: Any) -> Any:
 
 def column_options(function: Any) -> Any:
     """Options that name columns of pairs."""
-    return _with(
+    return with_options(
         function,
         click.option("--user", default="user", show_default=True, help="Column of the first symbol."),
         click.option("--item", default="item", show_default=True, help="Column of the second symbol."),
@@ -76,7 +76,7 @@ def popularity_option(function: Any) -> Any:
     return click.option("--popularity", type=float, default=POPULARITY, show_default=True, help=words)(function)
 
 
-def _with(function: Any, *options: Any) -> Any:
+def with_options(function: Any, *options: Any) -> Any:
     """A command with more options, in this order."""
     for option in reversed(options):
         function = option(function)
@@ -114,6 +114,7 @@ def typed_labels(counts: Any, side: str, texts: Any) -> list[Any]:
 
 
 def show(table: Any, output: str | None) -> None:
+    """Print a table, or write it to a file."""
     if output is None:
         click.echo(table.to_string(index=False, float_format=lambda x: f"{x:.4g}"))
     elif check_output(output).endswith(".parquet"):
@@ -123,6 +124,7 @@ def show(table: Any, output: str | None) -> None:
 
 
 def check_output(path: str) -> str:
+    """The name of a file that a table can be written to."""
     if not path.endswith((".parquet", ".csv")):
         raise click.UsageError(f"a table is written as .parquet or .csv, not {path!r}")
     return path
@@ -130,16 +132,22 @@ def check_output(path: str) -> str:
 
 def read_pairs(model: Any, path: str, user: str = "user", item: str = "item") -> Any:
     """A table of held-out pairs, its labels as the model's."""
+    return read_table(model, path, users=user, items=item)
+
+
+def read_table(model: Any, path: str, **columns: str) -> Any:
+    """A table with labels of users or items in columns, as the model's labels are."""
     import pandas as pd
 
     from ..errors import InputError
 
     if not path.endswith((".parquet", ".csv")):
-        raise click.UsageError(f"held-out pairs come as .parquet or .csv, not {path!r}")
-    table = pd.read_parquet(path) if path.endswith(".parquet") else pd.read_csv(path, dtype=str)
-    for side, name in (("users", user), ("items", item)):
+        raise click.UsageError(f"a table comes as .parquet or .csv, not {path!r}")
+    text = None if path.endswith(".parquet") else dict.fromkeys(columns.values(), str)
+    table = pd.read_parquet(path) if text is None else pd.read_csv(path, dtype=text)  # type: ignore[arg-type]
+    for side, name in columns.items():
         if name not in table:
             raise InputError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}")
-        if path.endswith(".csv"):
+        if text is not None:
             table[name] = typed_labels(model.counts, side, table[name])
     return table

@@ -29,6 +29,16 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(nogil=True, error_model="numpy", forceinline=True)(function)
 
 
+def cache_folder() -> str:
+    """Where compiled kernels are kept."""
+    return _cache_folder(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
+
+
+def is_compiled(module: str) -> bool:
+    """Whether kernels of a module of this package were compiled here before."""
+    return any(Path(cache_folder()).glob(f"*/{module}.*.nbi"))
+
+
 @cache
 def _cache_folder(given: str) -> str:
     """A folder of this node that belongs to these very sources of the whole package.

@@ -24,6 +24,8 @@ def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[s
     store = ModelStore(storage)
     if store.is_model():
         return describe_model(store)
+    if storage.is_empty():
+        raise StoreError(f"there is no store at {storage.url}: nothing is there")
     raise StoreError(f"{path} is neither a counts store nor a model store")
 
 

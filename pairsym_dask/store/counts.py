@@ -277,6 +277,8 @@ def open_counts(
             raise StoreError(
                 f"{storage.url} is not complete: its ingest was interrupted; run the ingest again"
             ) from None
+        if storage.is_empty():
+            raise StoreError(f"there is no counts store at {storage.url}: nothing is there") from None
         raise StoreError(f"{storage.url} is not a counts store: it has no {RECORD}") from None
     counts.sealed.check_sizes()
     return counts

@@ -109,9 +109,9 @@ class ModelStore:
         """All commit records, oldest first, with their chain checked; with `last` those up to that sweep only."""
         mark = self._mark()
         if mark is None:
-            if os.path.exists(self.url) or not is_local(self.url):
-                raise StoreError(f"{self.url} is not a model store")
-            raise StoreError(f"there is no model store at {self.url}")
+            if self.storage.is_empty():
+                raise StoreError(f"there is no model store at {self.url}: nothing is there")
+            raise StoreError(f"{self.url} is not a model store")
         keys = self.commit_keys()[: None if last is None else last + 1]
         commits: list[Commit] = []
         for key, data in zip(keys, self.storage.read_many(keys), strict=True):

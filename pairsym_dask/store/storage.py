@@ -151,6 +151,10 @@ class Storage:
     def keys(self, prefix: str = "") -> list[str]:
         return sorted(self.listing(prefix))
 
+    def is_empty(self) -> bool:
+        """Whether nothing at all is here, not even a folder or a bucket."""
+        return not self.keys()
+
     def exists(self, key: str) -> bool:
         try:
             self.entry(key)
