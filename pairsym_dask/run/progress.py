@@ -6,6 +6,7 @@ saved notebook; it needs no widgets), anywhere else a line a sweep.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any, TextIO
@@ -31,6 +32,7 @@ class Progress:
         self.enabled = enabled
         self.sweeps = sweeps
         self.measure = measure  # what the number of a sweep is called
+        self.note = ""  # what else is to be said of the sweeps so far
         self.stream = stream or sys.stderr
         self.bounds: list[float] = []  # of the sweeps of this fit
         self._rate, self._last = 0.0, 0
@@ -83,8 +85,9 @@ class Progress:
         if self.enabled:
             rate = f", {self._rate / 1e6:.2f} million pairs/s" if self._rate else ""
             left = f", about {self._left(sweep)} left" if 0 < sweep < self.sweeps else ""
-            figures = f"{self.measure} {bound:.10g}, {duration(seconds)}{rate}{left}"
-            print(f"sweep {sweep}/{self.sweeps}: {figures}", file=self.stream)
+            value = "" if math.isnan(bound) else f"{self.measure} {bound:.10g}, "  # a chain's start has none
+            note = f", {self.note}" if self.note else ""
+            print(f"sweep {sweep}/{self.sweeps}: {value}{duration(seconds)}{rate}{note}{left}", file=self.stream)
 
     def close(self) -> None:
         """The last word: a fit that ended, or was interrupted."""
@@ -141,7 +144,8 @@ class Progress:
         """The bound and the speed of the last sweep."""
         if not self.bounds:
             return ""
-        return f"{self.measure} {self.bounds[-1]:.8g}, {self._rate / 1e6:.2f}M pairs/s"
+        figures = f"{self.measure} {self.bounds[-1]:.8g}, {self._rate / 1e6:.2f}M pairs/s"
+        return f"{figures}, {self.note}" if self.note else figures
 
     def _time_left(self) -> str:
         gone = time.perf_counter() - self._began

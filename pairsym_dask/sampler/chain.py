@@ -38,6 +38,7 @@ from .plan import DrawPlan, make_room
 from .tasks import DrawJob
 
 GRAPHS = 2  # of a sweep
+LOOK = 10  # sweeps from one look at the traces to the next
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,12 @@ class Chain(Fit):
         keys = run.job.keys
         return draw_prior((keys.of(PRIOR, side), keys.of(BIAS_PRIOR, side)), half.moments, self.settings)
 
+    def look_at(self, commits: list[Commit]) -> None:
+        """Let progress show how settled the chain is, every so many sweeps after burn-in."""
+        found = traces(commits) if commits[-1].sweep % LOOK == 0 else np.empty((0, 0))
+        if found.size and found.shape[1] >= LEAST:
+            self.display.note = f"R-hat {worst_r_hat(found):.2f}, {effective_draws(found[0]):.0f} effective sweeps"
+
     def _open(self, sweep: int) -> Passes:
         """A new attempt at a sweep."""
         specs = generation_arrays(self._rows, self.plan.blocks, self.settings)
@@ -260,12 +267,17 @@ def diagnose(commits: Sequence[Commit]) -> pd.DataFrame:
     )
 
 
+def worst_r_hat(found: np.ndarray) -> float:
+    """The largest split R-hat of some traces; one that never moves, as of a side with few symbols, says nothing."""
+    return max((split_r_hat(trace) for trace in found if np.ptp(trace) > 0), default=1.0)
+
+
 def warn_of_unsettled(commits: Sequence[Commit]) -> None:
     """Say it when a chain's halves after burn-in disagree."""
     found = traces(commits)
     if found.shape[1] < LEAST:
         return
-    worst = max(split_r_hat(trace) for trace in found)
+    worst = worst_r_hat(found)
     if worst > SETTLED:
         warnings.warn(
             f"the chain has not settled: split R-hat is {worst:.2f} over {found.shape[1]} sweeps after burn-in (1 is "
