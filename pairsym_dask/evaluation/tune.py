@@ -1,7 +1,8 @@
 """Settings chosen by held-out pairs of the training store: successive halving over resumed fits.
 
 All candidates are fitted for a few sweeps and ranked; the better half goes on from where it stopped to more sweeps,
-and so on. The exponent of popularity is scored for several values from the same energies, without another fit.
+and so on. The exponent of popularity is scored for several values from the same energies, without another fit. Then
+each setting of the winner is put back to its default, one at a time: what is lost is what that setting is worth.
 """
 
 from __future__ import annotations
@@ -33,7 +34,19 @@ from .evaluate import summarise
 from .held_out import Pairs
 from .ranks import Committed, rank
 
-SPACE = {"factors": (10, 20, 40), "censored_ratio": (2.0, 5.0, 10.0), "tau": (0.03, 0.1, 0.3)}
+SPACE: dict[str, tuple[Any, ...]] = {
+    "factors": (20, 64),
+    "censored_ratio": (5.0, 10.0, 20.0),
+    "tau": (0.1, 0.3, 1.0, 3.0),
+    "selection": ("counts",),
+    "prior_growth": (0.0, 1.0),
+    "background_users": (0.2, 0.5, 1.0),
+    "background_items": (0.4, 0.7, 1.0),
+    "temperature": (0.1, 1.0),
+    "discount": (0.0, 0.3, 0.5),
+}
+WORTH = "what each setting is worth"
+MOST = 20  # times the sweeps of one fit to the last rung: a search never takes more
 POPULARITIES = (0.0, 0.2, POPULARITY, 0.5, 0.75, 1.0)
 TAUS = ("tau_u", "tau_v", "tau_b")
 MEASURES = ("R", "hr", "ndcg", "mrr", "log_likelihood")
@@ -44,12 +57,17 @@ class Tuning:
     """What `tune` found: `PairedSymbols(**best)`, fitted for `sweeps` sweeps, ranked with `popularity`.
 
     `frame` is the whole curve, a row a candidate, number of sweeps and popularity: the measures and `score`, the
-    chosen metric; a candidate whose numbers ran off has NaN. The first candidate is the defaults.
+    chosen metric; a candidate whose numbers ran off has NaN. The first candidate is the defaults. `worth` has a row a
+    setting that the winner of the halving has from the space: its value, the default, the score with the default in
+    its place, and the difference, what the setting is worth here (below 0 it does harm, and `best` is without it).
+    `cost` is in fits, each as long as the last of `sweeps`.
     """
 
     metric: str
     frame: pd.DataFrame
     candidates: list[dict[str, Any]]
+    worth: pd.DataFrame
+    cost: float
 
     @property
     def _row(self) -> pd.Series:
@@ -83,14 +101,19 @@ class Tuning:
 
     def _caption(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best.items())
-        return f"best {self.metric} {self.score:.4f}: {settings}; sweeps={self.sweeps}, popularity={self.popularity:g}"
+        found = f"best {self.metric} {self.score:.4f}: {settings}; sweeps={self.sweeps}, popularity={self.popularity:g}"
+        return f"{found}; the search cost {self.cost:.1f} fits of {self.frame['sweeps'].max()} sweeps"
 
     def __repr__(self) -> str:
-        return f"{self.table.to_string(index=False, float_format='{:.4g}'.format, na_rep='-')}\n{self._caption()}"
+        return "\n\n".join([*(_words(table) for table in self._tables()), self._caption()])
 
     def _repr_html_(self) -> str:
-        table = self.table.to_html(index=False, float_format="{:.4g}".format, na_rep="-")
-        return f"{table}<p>{self._caption()}</p>"
+        tables = (table.to_html(index=False, float_format="{:.4g}".format, na_rep="-") for table in self._tables())
+        return f"{''.join(tables)}<p>{self._caption()}</p>"
+
+    def _tables(self) -> list[pd.DataFrame]:
+        """The candidates, and what each setting is worth where the winner has others than the defaults."""
+        return [self.table, self.worth.rename(columns={"setting": WORTH})][: 1 + bool(len(self.worth))]
 
     def plot(self, ax: Any = None) -> Any:
         """The metric by sweeps, a line a candidate, each at its best exponent; the axes."""
@@ -122,11 +145,19 @@ def tune(
     `metric` is "ndcg@10" (any n), "rank" (the paper's R) or "log_likelihood". `space` has values by setting, "tau"
     standing for all three precisions; at most `candidates` of its combinations are tried, drawn at random, after the
     defaults. They are fitted for the first of `sweeps`, the better half (and the defaults) goes on to the next, and so
-    on. At most `users` held-out pairs are ranked. Temporary stores go into `folder`, else beside the counts store.
+    on; then the winner is fitted with each of its settings at the default, as far as twenty times the sweeps of one fit
+    allow, which a search never exceeds. At most `users` held-out pairs are ranked. Temporary stores go into `folder`,
+    else beside the counts store. `progress` shows a bar with the best score so far.
     """
     measure, n = _parse_metric(metric)
     combinations = _combinations(SPACE if space is None else space, candidates, random_state)
     rungs = _check_rungs(sweeps)
+    halving = _cost(len(combinations), rungs)
+    if halving > MOST:
+        raise InputError(
+            f"{len(combinations)} candidates over {tuple(rungs)} sweeps cost {halving:.1f} fits of {rungs[-1]} sweeps, "
+            f"and a search takes at most {MOST}: give fewer candidates, or fewer sweeps before the last"
+        )
     users = whole_number("users", users, least=1)
     counts = open_counts(counts)
     if folder is None:
@@ -139,23 +170,88 @@ def tune(
         if len(held_out) > users:
             held_out = held_out.sample(users, random_state=random_state).sort_index().reset_index(drop=True)
         trial = _Trial(train, held_out, Pairs.read(held_out, train), measure, n, random_state, place, where)
-        rows: list[dict[str, Any]] = []
-        alive = list(range(len(combinations)))
-        with tqdm(total=_fits(len(alive), len(rungs)), desc="tune", unit="fit", disable=not progress) as bar:
-            for total in rungs:
-                scores = {}
-                for number in alive:
-                    found = trial.run(number, combinations[number], total)
-                    rows += found
-                    scores[number] = max(row["score"] for row in found)
-                    bar.update()
-                # The defaults stay to the end: what is chosen is then better than they are, here, or is them.
-                ranked = sorted(alive, key=lambda number: (number > 0, -np.nan_to_num(scores[number], nan=-np.inf)))
-                alive = [number for number in ranked[: _half(len(alive))] if not np.isnan(scores[number])]
-    frame = pd.DataFrame(rows)
-    if frame["score"].isna().all():
-        raise NumericError("the numbers of every candidate ran off; larger taus may help")
-    return Tuning(metric, frame, combinations)
+        with tqdm(total=_fits(len(combinations), len(rungs)), desc="tune", unit="fit", disable=not progress) as bar:
+            search = _Search(trial, combinations, bar)
+            search.halve(rungs)
+            worth = search.take_back(rungs[-1], MOST - halving)
+    return Tuning(metric, pd.DataFrame(search.rows), combinations, worth, search.sweeps / rungs[-1])
+
+
+class _Search:
+    """Candidates on their way: what was found of each, and how many sweeps that took."""
+
+    def __init__(self, trial: _Trial, candidates: list[dict[str, Any]], bar: Any) -> None:
+        self.trial, self.candidates, self.bar = trial, candidates, bar
+        self.rows: list[dict[str, Any]] = []
+        self.done: dict[int, int] = {}  # sweeps of each candidate
+        self.sweeps, self.best = 0, -np.inf
+
+    def run(self, number: int, total: int) -> float:
+        """Go on with a candidate to so many sweeps; its best score."""
+        found = self.trial.run(number, self.candidates[number], total)
+        self.sweeps += total - self.done.get(number, 0)
+        self.done[number] = total
+        self.rows += found
+        score = max(row["score"] for row in found)
+        self.best = max(self.best, np.nan_to_num(score, nan=-np.inf))
+        self.bar.set_postfix_str(f"best {self.best:.4f}", refresh=False)
+        self.bar.update()
+        return float(score)
+
+    def halve(self, rungs: list[int]) -> None:
+        alive = list(range(len(self.candidates)))
+        for total in rungs:
+            scores = {number: self.run(number, total) for number in alive}
+            # The defaults stay to the end: what is chosen is then better than they are, here, or is them.
+            ranked = sorted(alive, key=lambda number: (number > 0, -np.nan_to_num(scores[number], nan=-np.inf)))
+            alive = [number for number in ranked[: _half(len(alive))] if not np.isnan(scores[number])]
+        if np.isinf(self.best):
+            raise NumericError("the numbers of every candidate ran off; larger taus may help")
+
+    def take_back(self, most_sweeps: int, fits: float) -> pd.DataFrame:
+        """The winner with each setting at its default, one at a time, as many as so many fits allow."""
+        winner = max((row for row in self.rows if not np.isnan(row["score"])), key=lambda row: row["score"])
+        settings, sweeps = self.candidates[winner["candidate"]], winner["sweeps"]
+        rows, left = [], fits * most_sweeps
+        for names, value, default in _levers(settings, self.candidates[0]):
+            changed = settings | {name: self.candidates[0][name] for name in names}
+            score = np.nan
+            if left >= sweeps and _is_sound(changed):
+                if changed not in self.candidates:
+                    self.candidates.append(changed)
+                number = self.candidates.index(changed)
+                if self.done.get(number, 0) >= sweeps:  # it was judged on its way
+                    score = max(r["score"] for r in self.rows if (r["candidate"], r["sweeps"]) == (number, sweeps))
+                else:
+                    self.bar.total += 1
+                    score, left = self.run(number, sweeps), left - sweeps
+            name = "tau" if len(names) > 1 else names[0]
+            worth = winner["score"] - score
+            rows.append({"setting": name, "value": value, "default": default, "score": score, "worth": worth})
+        columns = ["setting", "value", "default", "score", "worth"]
+        return pd.DataFrame(rows, columns=columns).sort_values(
+            "worth", ascending=False, kind="stable", ignore_index=True
+        )
+
+
+def _words(table: pd.DataFrame) -> str:
+    return str(table.to_string(index=False, float_format="{:.4g}".format, na_rep="-"))
+
+
+def _levers(settings: dict[str, Any], defaults: dict[str, Any]) -> list[tuple[list[str], Any, Any]]:
+    """Settings that differ from the defaults, with both values; the three taus are one where they are equal."""
+    tied = set(TAUS) <= set(settings) and len({(settings[tau], defaults[tau]) for tau in TAUS}) == 1
+    groups = [[name] for name in settings if not (tied and name in TAUS)] + ([list(TAUS)] if tied else [])
+    return [(one, settings[one[0]], defaults[one[0]]) for one in groups if settings[one[0]] != defaults[one[0]]]
+
+
+def _is_sound(settings: dict[str, Any]) -> bool:
+    """Whether settings go together."""
+    try:
+        Settings(**settings)
+    except InputError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -243,6 +339,19 @@ def _check_rungs(sweeps: Sequence[int]) -> list[int]:
 def _half(candidates: int) -> int:
     """How many go on: half, but always someone beside the defaults."""
     return min(candidates, max(2, -(-candidates // 2)))
+
+
+def _cost(candidates: int, rungs: list[int]) -> float:
+    """Sweeps of a whole halving over those of one fit to the last rung.
+
+    >>> _cost(12, [10, 20, 40])
+    6.0
+    """
+    total, before = 0, 0
+    for rung in rungs:
+        total += candidates * (rung - before)
+        candidates, before = _half(candidates), rung
+    return total / rungs[-1]
 
 
 def _fits(candidates: int, rungs: int) -> int:
