@@ -194,7 +194,7 @@ def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
         tiles={side: tiles.wholes(side, 0) for side in SIDES},
         files=found.manifest("files"),
         content=found.digest("content"),
-        source=found.text("source"),
+        source=found.shown("source"),
         digest=found.digest("digest"),
     )
 
@@ -285,7 +285,7 @@ def holder_record(data: bytes) -> HolderRecord | None:
     """Who holds a store, None when the record cannot be read or believed."""
     try:
         found = _Fields(parse(data), "")
-        texts = {name: found.text(name, 1000) for name in ("id", "host", "machine", "since")}
+        texts = {name: found.shown(name, 1000) for name in ("id", "host", "machine", "since")}
         return HolderRecord(pid=found.whole("pid", 1, 2**31 - 1), started=found.seconds("started"), **texts)
     except (ValueError, RecursionError, DamagedStoreError):
         return None
@@ -327,6 +327,13 @@ class _Fields:
         if not isinstance(value, str) or len(value) > most:
             self.refuse(name, f"a text of at most {most} characters")
         return str(value)
+
+    def shown(self, name: str, most: int = TEXT) -> str:
+        """A text for people: what would steer a terminal stands there as its code."""
+        value = self.text(name, most)
+        if value.isprintable():
+            return value
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
 
     def one_of(self, name: str, known: tuple[str, ...]) -> str:
         value = self.values.get(name)

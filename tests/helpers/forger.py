@@ -98,7 +98,8 @@ class Forger:
         """Something else in the place of a value."""
         rng = self.random
         if isinstance(value, int) and rng.random() < 0.5:
-            return rng.choice([value + 1, value - 1, -value, 2 * value, value // 2, float(value), str(value)])
+            as_float = float(value) if abs(value) < 2**1000 else 0.5
+            return rng.choice([value + 1, value - 1, -value, 2 * value, value // 2, as_float, str(value)])
         if isinstance(value, str) and rng.random() < 0.3:
             return rng.choice([value[:-1], value + "0", value.upper(), "-" + value, value[::-1]])
         if isinstance(value, list) and value and rng.random() < 0.6:

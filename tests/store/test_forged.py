@@ -145,7 +145,7 @@ def test_every_field_is_missed_by_name(forger: Forger) -> None:
             use_counts(forger)
         forger.record[name] = kept
     last = forger.commits[-1]
-    for name in sorted(set(last) - {"digest", "format", "version", "parent"}):
+    for name in sorted(set(last) - {"digest", "format", "version", "parent", "solver"}):
         kept = last.pop(name)
         forger.reseal_commits()
         with pytest.raises(DamagedStoreError, match=f"{name} must be .*, not missing"):
@@ -302,6 +302,12 @@ def test_pipes_devices_and_links_in_a_store_are_no_files_of_it(forger: Forger) -
     (forger.model / "commits").symlink_to(outside)
     with pytest.raises(StoreError, match="is a link, which no folder inside a store may be"):
         fit(forger)
+
+
+def test_texts_of_a_store_do_not_steer_a_terminal(forger: Forger) -> None:
+    forger.record["source"] = "\x1b[2Jplays\ud800.csv"
+    forger.reseal_counts()
+    assert ps.open_counts(forger.counts).record["source"] == r"\x1b[2Jplays\ud800.csv"
 
 
 def check(outcome: forged_runs.Outcome) -> None:
