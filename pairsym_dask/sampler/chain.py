@@ -244,14 +244,14 @@ class Chain(Fit):
 def traces(commits: Sequence[Commit]) -> np.ndarray:
     """Traces (quantities, sweeps) after burn-in: the log-likelihood and the watched energies."""
     names = ["log_likelihood", *(f"energy_{k}" for k in range(WATCHED))]
-    late = [commit for commit in commits if commit.sweep > commits[0].record["burn"]]
+    late = [commit for commit in commits if commit.sweep > commits[-1].record["burn"]]
     return np.array([[commit.scalar(name) for commit in late] for name in names])
 
 
 def diagnose(commits: Sequence[Commit]) -> pd.DataFrame:
     """Traces after burn-in, a row each: quantity, mean, sd, r_hat, effective draws, and those a second."""
     found = traces(commits)
-    late = [commit for commit in commits if commit.sweep > commits[0].record["burn"]]
+    late = [commit for commit in commits if commit.sweep > commits[-1].record["burn"]]
     seconds = sum(commit.record["seconds"] for commit in late)
     names = ["log_likelihood", *(f"energy_{k}" for k in range(WATCHED))]
     effective = [effective_draws(trace) for trace in found]

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from typing import Any
-
 import pytest
+from helpers.memory import peak
 
 import pairsym_dask as ps
 from pairsym_dask.run.memory import MIB
 from pairsym_dask.settings import Settings
 from pairsym_dask.store.cuts import make_cuts
 from pairsym_dask.sweep.plan import Plan
-
-PROGRAM = """
-import sys
-import distributed
-import pairsym_dask.cli, pairsym_dask.model
-
-if sys.argv[1:]:
-    pairsym_dask.cli.pairsym.main(standalone_mode=False)
-(most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
-print(most)
-"""
-
-
-def peak(*words: Any) -> int:
-    """Peak resident bytes of a process that runs a command; without one, that of an interpreter with its imports."""
-    command = [sys.executable, "-c", PROGRAM, *map(str, words)]
-    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return 1024 * int(done.stdout.split()[-1])
 
 
 @pytest.mark.slow
