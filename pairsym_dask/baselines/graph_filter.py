@@ -43,11 +43,12 @@ class GraphFilter(Baseline):
         # A symbol without pairs has only zeros to be divided.
         of_users, of_items = (np.maximum(np.asarray(seen.sum(axis)).ravel(), 1.0) ** 0.5 for axis in (1, 0))
         normal = (scipy.sparse.diags_array(1 / of_users) @ seen @ scipy.sparse.diags_array(1 / of_items)).tocsr()
-        start = np.random.default_rng(self.random_state).standard_normal(min(pairs.shape))
+        normal = normal.astype(np.float32)  # half the bytes, of which the search for singular vectors reads many
+        start = np.random.default_rng(self.random_state).standard_normal(min(pairs.shape), np.float32)
         vectors = scipy.sparse.linalg.svds(normal, self.factors, v0=start, tol=TOLERANCE, return_singular_vectors="vh")[
             2
         ]
-        self._seen, self._normal = seen, normal.astype(np.float32)
+        self._seen, self._normal = seen, normal
         self._down = (vectors / of_items).T.astype(np.float32)
         self._up = (self.ideal * vectors * of_items).astype(np.float32)
 

@@ -90,7 +90,7 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "rp3beta": Contender(
         baselines.RP3beta,
-        {"alpha": (0.6, 0.8, 1.0, 1.2), "beta": (0.2, 0.4, 0.6, 0.8), "neighbours": (100, 200, 500)},
+        {"alpha": (0.4, 0.6, 0.8, 1.0), "beta": (0.0, 0.1, 0.2, 0.3, 0.4, 0.6), "neighbours": (100, 200, 500)},
     ),
     "implicit-als": Contender(
         baselines.ImplicitALS,
@@ -106,13 +106,13 @@ CONTENDERS: dict[str, Contender] = {
     "implicit-bpr": Contender(
         baselines.ImplicitBPR,
         {
-            "learning_rate": (0.01, 0.03, 0.1),
-            "regularization": (0.001, 0.003, 0.01, 0.03),
-            "iterations": (50, 100, 200),
+            "learning_rate": (0.02, 0.05, 0.1),
+            "regularization": (0.0003, 0.001, 0.003, 0.01),
+            "iterations": (100, 200, 400),
         },
         {"factors": 64},
     ),
-    "gf-cf": Contender(baselines.GraphFilter, {"factors": (64, 128, 256, 512), "ideal": (0.1, 0.2, 0.3, 0.5, 1.0)}),
+    "gf-cf": Contender(baselines.GraphFilter, {"factors": (64, 128, 256), "ideal": (0.1, 0.2, 0.3, 0.5, 1.0)}),
     "ease": Contender(baselines.EASE, {"regularization": (100.0, 200.0, 500.0, 1000.0, 2000.0)}),
-    "paired-symbols-64": paired_symbols(64),
+    **{f"paired-symbols-{factors}": paired_symbols(factors) for factors in (64, 256, 512)},
 }
