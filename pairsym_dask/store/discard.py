@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from ..errors import DamagedStoreError, StoreError
 from .arrays import group_metadata
+from .attempts import give_up
 from .commit import Commit
-from .model_store import FORMAT, GENERATION, VERSION, ModelStore
+from .model_store import FORMAT, GENERATION, VERSION, ModelStore, commit_key
 
 
 def problems(commit: Commit) -> Iterator[str]:
@@ -57,10 +58,20 @@ def set_aside_damaged(store: ModelStore) -> list[str]:
     if not sound:
         raise StoreError(f"{store.url} holds no sound sweep any more; start again with another path")
     # Newest first: whatever interrupts this, the records that stay are a chain.
-    for name in [*reversed(keys[sound:]), *receipts, *(name for name in late if name not in receipts)]:
+    for name in [*reversed(keys[sound:]), *receipts]:
         _set_aside(store, name, aside, moved)
+    for name in late:
+        # An attempt that its driver has declared stays: that driver may wake, and look for its files.
+        if name not in receipts and (_key_of(name) in keys or give_up(storage, name)):
+            _set_aside(store, name, aside, moved)
     storage.sync()
     return moved
+
+
+def _key_of(generation: str) -> str:
+    """Key of the commit of a generation's sweep."""
+    match = GENERATION.fullmatch(generation)
+    return commit_key(int(match[1])) if match else ""
 
 
 def _set_aside(store: ModelStore, name: str, aside: str, moved: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def kind_of(path: Path, root: Path) -> str:
 
 
 def damage_once(sound: Path, work: Path, rng: random.Random, kinds: dict[str, list[Path]], newest_receipt: Path) -> str:
-    """Damage one file of a copy and see that it is found; the file's kind, or "" when the bytes stayed the same."""
+    """Damage one file of a copy and see that it is found; damage and kind of file, "" if no byte changed."""
     kind = rng.choice(sorted(kinds))
     path = rng.choice(kinds[kind])
     damage = rng.choice(DAMAGES)
@@ -109,11 +110,11 @@ def damage_once(sound: Path, work: Path, rng: random.Random, kinds: dict[str, li
         for p, data in saved.items():
             if not p.exists() or p.read_bytes() != data:
                 p.write_bytes(data)
-    return kind
+    return f"{damage.__name__} {kind}"
 
 
 def damages(stores: Path, folder: Path, name: str, number: int, seed: int) -> dict[str, int]:
-    """Damage a store many times; findings by kind of file."""
+    """Damage a store many times; findings by damage and kind of file."""
     work = folder / name
     shutil.copytree(stores / name, work)
     rng = random.Random(seed)
@@ -134,15 +135,18 @@ def damages(stores: Path, folder: Path, name: str, number: int, seed: int) -> di
 @pytest.mark.parametrize("name", ["counts.zarr", "model.zarr"])
 def test_every_damage_is_found(name: str, stores: Path, tmp_path: Path) -> None:
     found = damages(stores, tmp_path, name, 300, 0)
-    assert len(found) > 10
+    assert sum(found.values()) == 300
+    assert {key.split()[0] for key in found} == {damage.__name__ for damage in DAMAGES}
+    assert len({key.split(None, 1)[1] for key in found}) > 10
 
 
 @pytest.mark.long
 def test_long_damages(stores: Path, tmp_path: Path) -> None:
     for name in ("counts.zarr", "model.zarr"):
         found = damages(stores, tmp_path, name, 6000, 1)
-        least = min(found.values())
-        print(f"\n{name}: {sum(found.values())} damages, {len(found)} kinds of files, at least {least} each, all found")
+        kinds = Counter(key.split(None, 1)[1] for key, n in found.items() for _ in range(n))
+        least = min(kinds.values())
+        print(f"\n{name}: {sum(kinds.values())} damages, {len(kinds)} kinds of files, at least {least} each, all found")
     alarms = sum(not verify(stores / name).sound for name in ("counts.zarr", "model.zarr") for _ in range(200))
     print(f"false alarms on sound stores: {alarms} of 400")
     assert not alarms

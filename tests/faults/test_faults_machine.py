@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
@@ -27,6 +28,10 @@ FOLDER = Path("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
 class Life(RuleBasedStateMachine):
     counts: Counts
     reference: list[str]
+    struck: ClassVar[Counter[str]] = Counter()
+
+    def count(self, what: str, struck: bool = True) -> None:
+        self.struck[what] += struck
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,16 +60,20 @@ class Life(RuleBasedStateMachine):
             with using(FaultyDisk(fault, at)):
                 run_fit(self.counts, self.path, self.goal)
 
-        assert in_child(work) in (0, -9)
+        status = in_child(work)
+        assert status in (0, -9)
+        self.count("kills", status == -9)
 
     @rule(at=st.integers(1, 450), fault=st.sampled_from(["ENOSPC", "EIO", "lost"]))
     def fail(self, at: int, fault: str) -> None:
         self.goal = min(LAST, self.reported + 1)
-        with using(FaultyDisk(fault, at)):
+        disk = FaultyDisk(fault, at)
+        with using(disk):
             try:
                 self._fit(self.goal)
             except StoreError:
                 pass
+        self.count("errors of the disk", disk.struck > 0)
 
     @rule(seed=st.integers(0, 1000))
     def damage_and_recover(self, seed: int) -> None:
@@ -78,6 +87,7 @@ class Life(RuleBasedStateMachine):
         data[seed % len(data)] ^= 1 << seed % 8
         victim.write_bytes(data)
         assert not verify(self.path).sound
+        self.count("damages")
         with pytest.warns(UserWarning, match="set aside as damaged"):
             self._fit(commits[-1].sweep, discard_damaged=True)
 
@@ -87,6 +97,7 @@ class Life(RuleBasedStateMachine):
             return
         with ModelStore(self.path).lock(), pytest.raises(StoreError, match="is in use by"):
             self._fit(LAST)
+        self.count("second drivers")
 
     @rule()
     def clean(self) -> None:
@@ -114,7 +125,9 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> type[Life]:
     return Life
 
 
-def live(life: type[Life], examples: int, steps: int) -> None:
+def live(life: type[Life], examples: int, steps: int) -> str:
+    """Live some lives; how often what really struck."""
+    life.struck.clear()
     run_state_machine_as_test(
         life,
         settings=settings(
@@ -126,6 +139,9 @@ def live(life: type[Life], examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+    assert len(life.struck) == 4, life.struck
+    assert min(life.struck.values()) >= 1, life.struck
+    return ", ".join(f"{number} {what}" for what, number in sorted(life.struck.items()))
 
 
 @pytest.mark.slow
@@ -136,5 +152,5 @@ def test_any_life_of_a_store_keeps_every_reported_sweep(life: type[Life]) -> Non
 @pytest.mark.long
 def test_long_lives(life: type[Life], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posterior, "GRACE_SECONDS", 0.0)
-    live(life, 150, 25)
-    print("\nstate machine: 150 lives of up to 25 steps, no reported sweep lost, no bit differs")
+    struck = live(life, 150, 25)
+    print(f"\nstate machine: 150 lives of up to 25 steps ({struck}), no reported sweep lost, no bit differs")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-import time
 import types
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.faults import all_bits, run_fit, tiny_counts
+from helpers.s3 import SECRET, FaultyServer, Request, nothing
 
 import pairsym_dask as ps
 from pairsym_dask.errors import StoreError
@@ -26,66 +26,6 @@ from pairsym_dask.store.verify import verify
 pytest.importorskip("moto")
 pytest.importorskip("s3fs")
 pytestmark = [pytest.mark.s3, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
-
-SECRET = "wJalrXUtnFEMI-not-a-real-one"
-
-
-class FaultyServer:
-    """A moto S3 server on loopback; `rule(method, path)` says what happens to a request.
-
-    "fail": 503 and nothing done; "lost": done, but the answer is a 500; a number: so many seconds late.
-    """
-
-    def __init__(self) -> None:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-        from werkzeug.serving import make_server
-
-        self.app = DomainDispatcherApplication(create_backend_app)
-        self.rule: Callable[[str, str], Any] = lambda method, path: None
-        self.requests = 0
-        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def answer(self, environment: dict[str, Any], start: Callable[..., Any]) -> Any:
-        self.requests += 1
-        what = self.rule(environment["REQUEST_METHOD"], environment["PATH_INFO"])
-        if isinstance(what, float):
-            time.sleep(what)
-        if what == "fail":
-            start("503 Service Unavailable", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>ServiceUnavailable</Code><Message>try again</Message></Error>"]
-        if what == "lost":
-            list(self.app(environment, lambda *arguments: None))
-            start("500 Internal Server Error", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>InternalError</Code><Message>lost</Message></Error>"]
-        return self.app(environment, start)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultyServer]:
-    import logging
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = FaultyServer()
-    yield server
-    server.server.shutdown()
-    server.thread.join()
-
-
-@pytest.fixture(scope="module")
-def options(server: FaultyServer) -> dict[str, Any]:
-    import s3fs
-
-    options = {
-        "key": "AKIDEXAMPLE",
-        "secret": SECRET,
-        "endpoint_url": server.url,
-        "config_kwargs": {"retries": {"max_attempts": 2, "mode": "standard"}},
-    }
-    s3fs.S3FileSystem(use_listings_cache=False, **options).mkdir("bucket")
-    return options
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +48,7 @@ def reference(local_counts: Counts, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def url(server: FaultyServer) -> Iterator[str]:
     yield f"s3://bucket/{uuid.uuid4().hex}/model.zarr"
-    server.rule = lambda method, path: None
+    server.rule = nothing
 
 
 def test_a_fit_on_s3_has_the_same_bits_and_keeps_the_same_sweeps(
@@ -155,79 +95,14 @@ def test_damage_on_s3_is_found(counts: Counts, options: dict[str, Any], url: str
     assert verify(url, options).sound
 
 
-def every(n: int, what: Any, method: str = "PUT") -> Callable[[str, str], Any]:
-    """Spoil every n-th request of a method."""
-    count = 0
-    lock = threading.Lock()
-
-    def rule(this: str, path: str) -> Any:
-        nonlocal count
-        if this != method:
-            return None
-        with lock:
-            count += 1
-            return what if count % n == 0 else None
-
-    return rule
-
-
-def spoiled_fit(
-    counts: Counts,
-    reference: list[str],
-    options: dict[str, Any],
-    url: str,
-    server: FaultyServer,
-    rule: Any,
-    sweeps: int,
-) -> int:
-    """Fit while the server misbehaves, again after every error; how many errors came through."""
-    server.rule = rule
-    errors: list[str] = []
-    for _ in range(20):
-        try:
-            run_fit(counts, url, sweeps, storage_options=options)
-            break
-        except StoreError as error:
-            errors.append(str(error))
-    assert not any(SECRET in error for error in errors)
-    server.rule = lambda method, path: None
-    run_fit(counts, url, sweeps, storage_options=options)
-    assert all_bits(url, options) == reference[: sweeps + 1]
-    assert verify(url, options).sound
-    return len(errors)
-
-
-@pytest.mark.parametrize(("n", "what", "method"), [(41, "fail", "PUT"), (37, "lost", "PUT"), (31, 0.05, "GET")])
-def test_failing_and_slow_answers_do_not_change_a_bit(
-    n: int, what: Any, method: str, counts: Counts, reference: list[str], options: dict[str, Any], url: str,
-    server: FaultyServer,
-) -> None:  # fmt: skip
-    spoiled_fit(counts, reference, options, url, server, every(n, what, method), 1)
-
-
-@pytest.mark.long
-def test_long_failing_answers(
-    counts: Counts, reference: list[str], options: dict[str, Any], url: str, server: FaultyServer
-) -> None:
-    hasty = {**options, "config_kwargs": {"retries": {"max_attempts": 0}}}
-    runs = errors = 0
-    for what in ("fail", "lost"):
-        for method in ("PUT", "GET", "HEAD", "DELETE"):
-            for n in (23, 40, 71):
-                runs += 1
-                rule = every(n, what, method)
-                errors += spoiled_fit(counts, reference, hasty, f"{url}-{runs}", server, rule, 3)
-    print(f"\nS3 answers failing or lost, client retries off: {runs} fits, {errors} errors told; the same bits in all")
-
-
 def test_a_commit_whose_answer_was_lost_is_still_won(
     counts: Counts, reference: list[str], options: dict[str, Any], url: str, server: FaultyServer
 ) -> None:
     lost = []
 
-    def rule(method: str, path: str) -> Any:
-        if method == "PUT" and path.endswith(commit_key(1)) and not lost:
-            lost.append(path)
+    def rule(request: Request) -> Any:
+        if request.method == "PUT" and request.path.endswith(commit_key(1)) and not lost:
+            lost.append(request.path)
             return "lost"
         return None
 
@@ -239,7 +114,7 @@ def test_a_commit_whose_answer_was_lost_is_still_won(
 
 def test_a_server_that_is_down_is_told(counts: Counts, options: dict[str, Any], url: str, server: FaultyServer) -> None:
     run_fit(counts, url, 1, storage_options=options)
-    server.rule = lambda method, path: "fail" if method == "PUT" else None
+    server.rule = lambda request: "fail" if request.method == "PUT" else None
     with pytest.raises(StoreError, match=r"cannot write s3://bucket/.*: "):
         run_fit(counts, url, 2, storage_options=options)
 

@@ -99,6 +99,7 @@ class FaultyDisk(Disk):
 
     def __init__(self, fault: str = "", at: int = 0, kill: Callable[[], None] | None = None) -> None:
         self.fault, self.at, self.count = fault, at, 0
+        self.struck = 0  # calls that something was done to
         self.names: list[str] = []
         self.kill = kill or (lambda: os.kill(os.getpid(), signal.SIGKILL))
 
@@ -113,9 +114,11 @@ class FaultyDisk(Disk):
             and name in ("mkdir", "create", "write", "link")
         )
         if full:
+            self.struck += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if not hit:
             return call(*arguments)
+        self.struck += self.fault != "ENOSPC"
         if self.fault == "EIO":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self.fault == "before":

@@ -1,0 +1,26 @@
+"""What the fault tests share: an S3 server for those that need one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers.s3 import FaultyServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    pytest.importorskip("moto")
+    s3fs = pytest.importorskip("s3fs")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = FaultyServer()
+    s3fs.S3FileSystem(use_listings_cache=False, **server.options()).mkdir("bucket")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def options(server: FaultyServer) -> dict[str, Any]:
+    return server.options()
