@@ -46,8 +46,11 @@ class Disk:
 
 
 def open_file(path: str, flags: int) -> int:
-    """A descriptor of a plain file: a pipe or a device that lies in a store would be waited for, or never end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    """A descriptor of a plain file, which is no link to one elsewhere.
+
+    A pipe or a device that lies in a store would be waited for, or never end.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor

@@ -114,11 +114,17 @@ class ModelStore:
             raise StoreError(f"{self.url} is not a model store")
         keys = self.commit_keys()[: None if last is None else last + 1]
         commits: list[Commit] = []
-        for key, data in zip(keys, self.storage.read_many(keys), strict=True):
+        for key, data in zip(keys, self._read_records(keys), strict=True):
             commits.append(self.chained(commits, key, data, mark))
         if last is None:
             self._check_receipts(len(commits))
         return commits
+
+    def _read_records(self, keys: list[str]) -> list[bytes]:
+        try:
+            return self.storage.read_many(keys)
+        except FileNotFoundError as error:
+            raise DamagedStoreError(f"{error.filename} is listed but cannot be read") from None
 
     def sound_commits(self) -> list[Commit]:
         """The commits before the first damaged one."""
@@ -127,7 +133,7 @@ class ModelStore:
             return commits
         try:
             keys = self.commit_keys()
-            for key, data in zip(keys, self.storage.read_many(keys), strict=True):
+            for key, data in zip(keys, self._read_records(keys), strict=True):
                 commits.append(self.chained(commits, key, data, mark))
         except StoreError:
             pass

@@ -85,7 +85,8 @@ class Forger:
             parent = json.loads(data)["digest"]
             put(self.model / f"commits/{sweep:05d}.json", data)
             folder = commit.get("generation")
-            if isinstance(folder, str) and "\0" not in folder and (self.model / folder / "receipt").is_file():
+            named = isinstance(folder, str) and folder.isprintable() and len(folder) < 200
+            if named and (self.model / folder / "receipt").is_file():
                 put(self.model / folder / "receipt", seal({"sweep": sweep, "commit": parent}))
 
     def write_chunk(self, root: Path, record: dict[str, Any], key: str, data: bytes) -> None:

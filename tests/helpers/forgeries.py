@@ -206,6 +206,6 @@ def forge(forger: Forger) -> list[str]:
         return [first.__name__]
     try:
         second(forger)
-    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError):
         return [first.__name__]  # the first one left nothing that it could change
     return [first.__name__, second.__name__]

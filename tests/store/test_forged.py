@@ -304,6 +304,17 @@ def test_pipes_devices_and_links_in_a_store_are_no_files_of_it(forger: Forger) -
         fit(forger)
 
 
+@pytest.mark.parametrize("target", ["/nowhere", "/dev/zero", "../../elsewhere"])
+def test_a_record_that_is_a_link_is_not_followed(target: str, forger: Forger) -> None:
+    put(forger.counts.parent / "elsewhere", bytes(100))
+    path = forger.model / "commits/00001.json"
+    path.unlink()
+    path.symlink_to(target)
+    with pytest.raises(StoreError, match=r"cannot (be )?read"):
+        ps.load(forger.model)
+    assert not verify(forger.model).sound
+
+
 def test_texts_of_a_store_do_not_steer_a_terminal(forger: Forger) -> None:
     forger.record["source"] = "\x1b[2Jplays\ud800.csv"
     forger.reseal_counts()
