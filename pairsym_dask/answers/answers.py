@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..pairs.parts import Columns
-from ..settings import POPULARITY
 from ..store.commit import Commit
 from ..store.counts import Counts
 from .batch import recommend_all
@@ -22,7 +21,7 @@ from .explain import Explanation, explain
 from .fold_in import Folded, fold_in
 from .neighbours import export_factors, similar, users_for
 from .predict import Audience, Predictor, StoredUsers, lazy_dataset
-from .query import Query, check_interval, check_n, check_popularity
+from .query import Query, check_exponent, check_interval, check_n
 
 
 class Answers(ABC):
@@ -116,6 +115,9 @@ class Answers(ABC):
             audience = audience.part(slice(None), with_seen=False)
         return audience.labels.tolist(), audience.users
 
+    def _exponent(self, popularity: float | None) -> float:
+        return check_exponent(popularity, is_chain(self._fitted))
+
     def _positions(self, items: Any) -> np.ndarray | None:
         """Positions of item labels, or None for None."""
         return None if items is None else self.counts.positions("items", _as_list(items))
@@ -126,7 +128,7 @@ class Answers(ABC):
         n: int = 10,
         exclude_seen: bool = True,
         items: Any = None,
-        popularity: float = POPULARITY,
+        popularity: float | None = None,
         *,
         exclude: Any = None,
         strategy: str = "mean",
@@ -135,7 +137,8 @@ class Answers(ABC):
     ) -> pd.DataFrame:
         """The n best items for each user: user, item, rank, probability, sigma, sd, low, high.
 
-        Ranked by p(shown) * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking. With strategy "mean" p(shown)
+        Ranked by p(shown) * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking; 0.35 of a variational fit and
+        1 of draws where it is not given. With strategy "mean" p(shown)
         is `sigma`, averaged over the posterior; with "ucb" it is `high`, the upper end of its credible interval; with
         "thompson" it is drawn from the posterior, all items of a user at once. The draw depends on `random_state`
         and the user alone (of a chain it is one of its draws, the same for all users): give another one for another
@@ -145,8 +148,8 @@ class Answers(ABC):
         when fewer are left.
         """
         query = Query(
-            n, exclude_seen, self._positions(items), self._positions(exclude), popularity, strategy, random_state,
-            interval,
+            n, exclude_seen, self._positions(items), self._positions(exclude), self._exponent(popularity), strategy,
+            random_state, interval,
         )  # fmt: skip
         return self._answering.recommend(self._audience(users), query)
 
@@ -155,7 +158,7 @@ class Answers(ABC):
         path: str | os.PathLike[str],
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = POPULARITY,
+        popularity: float | None = None,
         *,
         items: Any = None,
         exclude: Any = None,
@@ -173,8 +176,8 @@ class Answers(ABC):
         The ranking is that of `recommend`; p(j | i), which needs all items of every user, is left out.
         """
         query = Query(
-            n, exclude_seen, self._positions(items), self._positions(exclude), popularity, strategy, random_state,
-            interval,
+            n, exclude_seen, self._positions(items), self._positions(exclude), self._exponent(popularity), strategy,
+            random_state, interval,
         )  # fmt: skip
         blocks = self.counts.cuts["users"].blocks
         with tqdm(total=blocks, desc="recommend", unit="block", disable=None if progress else True) as bar:
@@ -183,9 +186,9 @@ class Answers(ABC):
                 on_done=lambda finished: bar.update(), storage_options=storage_options,
             )  # fmt: skip
 
-    def scores(self, users: Any, popularity: float = POPULARITY) -> np.ndarray:
+    def scores(self, users: Any, popularity: float | None = None) -> np.ndarray:
         """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
-        return self._answering.scores(self._symbols(users)[1], check_popularity(popularity))
+        return self._answering.scores(self._symbols(users)[1], self._exponent(popularity))
 
     def fold_in(
         self,
@@ -236,7 +239,7 @@ class Answers(ABC):
         item: Any,
         n: int = 10,
         exclude_seen: bool = True,
-        popularity: float = POPULARITY,
+        popularity: float | None = None,
         *,
         interval: float = 0.9,
         client: Any = None,
@@ -249,7 +252,7 @@ class Answers(ABC):
         """
         (position,) = self.counts.positions("items", [item])
         return users_for(
-            self._predictor, int(position), check_n(n), exclude_seen, check_popularity(popularity),
+            self._predictor, int(position), check_n(n), exclude_seen, self._exponent(popularity),
             check_interval(interval), client=client, threads=threads,
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from ..kernels.random import fill_normals_at
 from ..kernels.streams import stream_key
 from ..kernels.topn import left_sides
 from ..options import fraction, seed, whole_number
-from ..settings import POPULARITY
+from ..settings import POPULARITY, POPULARITY_OF_DRAWS
 
 STRATEGIES = ("mean", "thompson", "ucb")
 TASTES, WORLD = 32, 33  # streams of the generator: a user's own draws, and the items' as that user meets them
@@ -109,6 +109,13 @@ def deviations(interval: float) -> float:
 def check_n(n: Any) -> int:
     """Length of a list."""
     return whole_number("n", n, least=1)
+
+
+def check_exponent(popularity: float | None, draws: bool) -> float:
+    """The exponent that is asked for, or that of the kind of posterior."""
+    if popularity is None:
+        return POPULARITY_OF_DRAWS if draws else POPULARITY
+    return check_popularity(popularity)
 
 
 def check_popularity(popularity: Any) -> float:

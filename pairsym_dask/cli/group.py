@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..settings import POPULARITY
+from ..settings import POPULARITY, POPULARITY_OF_DRAWS
 
 
 class _Group(click.Group):
@@ -72,8 +72,8 @@ def column_options(function: Any) -> Any:
 
 def popularity_option(function: Any) -> Any:
     """The option of rankings."""
-    words = "0 taste alone, 1 the paper's."
-    return click.option("--popularity", type=float, default=POPULARITY, show_default=True, help=words)(function)
+    words = f"0 taste alone, 1 the paper's [default: {POPULARITY}, of draws {POPULARITY_OF_DRAWS:g}]."
+    return click.option("--popularity", type=float, help=words)(function)
 
 
 def with_options(function: Any, *options: Any) -> Any:

@@ -14,9 +14,8 @@ import pandas as pd
 
 from ..answers.draws import DrawPredictor
 from ..answers.predict import Predictor
-from ..answers.query import check_popularity
+from ..answers.query import check_exponent
 from ..errors import InputError
-from ..settings import POPULARITY
 from ..store.counts import Counts, open_counts
 from .held_out import Pairs, read_held_out
 from .measures import check_cutoffs, differences, list_measures, names, pair_measures
@@ -28,7 +27,7 @@ from .sampled import Sampled
 def evaluate(
     model: Any,
     held_out: pd.DataFrame,
-    popularity: float = POPULARITY,
+    popularity: float | None = None,
     *,
     n: int | Sequence[int] = 10,
     user: Any = "user",
@@ -41,17 +40,18 @@ def evaluate(
     """Rank held-out pairs, one or several a user, among all items unseen in training.
 
     `held_out` is a frame, `user` and `item` name its columns; `unknown="skip"` leaves pairs out whose user or item the
-    training store does not know. `n` is the length of the lists, or several lengths. `model` has `counts`, its training
-    store, and `scores(users)` or `scores(users, popularity=...)` with a row of scores in the store's item order a user;
-    log p(j* | i) comes from `conditional(user)` where there is one. Blocks of users are dask tasks on `client`, else
-    on the current client, else on `threads` threads (other models than PairedSymbols stay on threads of this process);
+    training store does not know. `popularity` is the exponent of the ranking, as in `recommend`. `n` is the length of
+    the lists, or several lengths. `model` has `counts`, its training store, and `scores(users)` or
+    `scores(users, popularity=...)` with a row of scores in the store's item order a user; log p(j* | i) comes from
+    `conditional(user)` where there is one. Blocks of users are dask tasks on `client`, else on the current client, else
+    on `threads` threads (other models than PairedSymbols stay on threads of this process);
     `memory` bounds how many are under way.
     """
     cutoffs = check_cutoffs(n)
     counts = _counts_of(model)
     frame = read_held_out(held_out, counts, user, item, unknown)
     pairs = Pairs.read(frame, counts)
-    source = _source(model, check_popularity(popularity))
+    source = _source(model, popularity)
     ranks = rank(source, counts, pairs, cutoffs, client=client, threads=threads, memory=memory)
     return summarise(ranks, 0, counts, pairs, frame, cutoffs, len(held_out) - len(frame))
 
@@ -59,7 +59,7 @@ def evaluate(
 def compare(
     models: Mapping[str, Any],
     held_out: pd.DataFrame,
-    popularity: float = POPULARITY,
+    popularity: float | None = None,
     *,
     n: int | Sequence[int] = 10,
     user: Any = "user",
@@ -119,8 +119,9 @@ def _counts_of(model: Any) -> Counts:
     return open_counts(model.counts)
 
 
-def _source(model: Any, popularity: float) -> ScoreSource:
+def _source(model: Any, given: float | None) -> ScoreSource:
     predictor = getattr(model, "_answering", None)
+    popularity = check_exponent(given, isinstance(predictor, DrawPredictor))
     if isinstance(predictor, Predictor):  # a PairedSymbols: its store travels, not the object
         return Committed(predictor.commit, predictor.counts, (popularity,))
     if isinstance(predictor, DrawPredictor):

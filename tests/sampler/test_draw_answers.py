@@ -96,6 +96,14 @@ def test_lists_are_ranked_by_the_strategy(model, dense, strategy, popularity):
     assert np.allclose(found["probability"], model.conditional(user)[found["item"]])
 
 
+def test_draws_rank_by_the_models_own_conditional_unless_told_otherwise(model, small_model):
+    user = model.counts.user_ids[9]
+    assert model.recommend(user)["item"].tolist() == model.recommend(user, popularity=1)["item"].tolist()
+    user = small_model.counts.user_ids[9]
+    assert small_model.recommend(user)["item"].tolist() == small_model.recommend(user, popularity=0.35)["item"].tolist()
+    assert np.array_equal(small_model.scores(user), small_model.scores(user, popularity=0.35))
+
+
 def test_lists_of_all_users_are_those_of_each(model, tmp_path):
     rows = model.recommend_all(tmp_path / "all", n=3)
     table = pd.read_parquet(tmp_path / "all")
