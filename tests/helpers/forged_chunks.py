@@ -50,9 +50,8 @@ def _strange_number(rng: random.Random, dtype: np.dtype) -> Any:
 
 def counts_values(forger: Forger) -> None:
     """Values of one chunk of the counts, the sums of all digests right."""
-    for _ in range(forger.random.choice([1, 1, 2])):
-        keys = [key for key in forger.record["files"] if key.rsplit("/", 1)[0] in forger.specs and "/c." in key]
-        key = forger.random.choice(sorted(keys))
+    keys = [key for key in sorted(forger.record["files"]) if key.rsplit("/", 1)[0] in forger.specs and "/c." in key]
+    for key in forger.random.sample(keys, forger.random.choice([1, 1, 2])):
         spec = forger.specs[key.rsplit("/", 1)[0]]
         raw = Zstd().decode((forger.counts / key).read_bytes())
         text = spec.dtype == "string"
