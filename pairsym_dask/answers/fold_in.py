@@ -26,6 +26,7 @@ from ..kernels.keys import LOW, SHIFT, add_repeats, row_lengths, sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..kernels.rows import OtherSide, Pairs, Terms, Values
 from ..pairs.checks import TEXT
+from ..pairs.faults import Faults
 from ..pairs.frames import as_frame, items_of_one_user
 from ..pairs.parts import Columns, frame_parts, store_kinds
 from ..run.execute import Executor, Steps
@@ -148,7 +149,9 @@ def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray
             UserWarning,
             stacklevel=4,
         )
-    batches = [batch for part in parts for batch in part.batches(part.rows, (TEXT, TEXT))]
+    faults = Faults()
+    batches = [batch for part in parts for batch in part.batches(part.rows, (TEXT, TEXT), faults)]
+    faults.check()
     if not batches:
         raise InputError("no pairs in the frame: there is nobody to fold in")
     (batch,) = batches

@@ -13,6 +13,16 @@ from .group import Place, check_output, column_options, show, where_options
 @click.argument("paths", nargs=-1, required=True)
 @click.argument("store")
 @column_options
+@click.option(
+    "--invalid",
+    type=click.Choice(["error", "drop"]),
+    default="error",
+    show_default=True,
+    help="Rows without a user, an item or a count above 0: an error that lists them, or left out.",
+)
+@click.option("--separator", metavar="WORD", help="comma, semicolon, tab, pipe or a character [default: found].")
+@click.option("--encoding", metavar="NAME", help="Such as utf-8, utf-16, cp1252 [default: found].")
+@click.option("--decimal", default=".", show_default=True, help="What stands before the decimals of counts: . or ,")
 @where_options
 def ingest(paths: tuple[str, ...], store: str, scheduler: str | None, **options: Any) -> None:
     """Turn files of pairs (Parquet, CSV, TSV, also .gz) into a counts store."""

@@ -24,15 +24,15 @@ class Place:
     """Names rows in messages."""
 
     name: str
-    number: Callable[[int], int]  # of a row, from its place in the batch
+    words: Callable[[int], str]  # of a row, from its place in the batch
 
     def __call__(self, k: int) -> str:
-        return f"row {self.number(int(k))} of {self.name}"
+        return self.words(int(k))
 
 
 def check_labels(values: Any, side: str, column: Any, at: Place) -> tuple[pa.Array, str]:
     """Labels as int64 or large_string, and which of the two; `column` and `at` serve the messages."""
-    values = _plain(values)
+    values = plain(values)
     if values.null_count:
         where = at(int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]))
         raise InputError(f"labels must not be missing: {where} has no {side}")
@@ -82,7 +82,7 @@ def text_buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 def check_counts(values: Any, column: Any, at: Place) -> np.ndarray:
     """Finite numbers from 0 on; whole ones as the smallest unsigned type, fractions as float64."""
-    values = _plain(values)
+    values = plain(values)
     if values.null_count:
         k = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(f"counts must be positive numbers: {at(k)} has none (null or NaN)")
@@ -141,7 +141,8 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _plain(values: Any) -> pa.Array:
+def plain(values: Any) -> pa.Array:
+    """A column as one array of values, not of codes."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
@@ -177,12 +178,14 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def numbers_from_pandas(values: pd.Series, name: str, first: int) -> pa.Array:
-    """A column of counts as arrow sees it; `first` is the number of its first row."""
+def numbers_from_pandas(values: pd.Series, name: str) -> pa.Array:
+    """A column of counts as arrow sees it."""
     try:
         return pa.Array.from_pandas(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        for k, value in enumerate(values):
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                raise InputError(f"counts must be numbers: row {first + k} of {name} has count {value!r}") from None
-        raise InputError(f"counts must be numbers within 64 bits: {name} holds larger ones") from None
+        if all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in values):
+            raise InputError(f"counts must be numbers within 64 bits: {name} holds larger ones") from None
+        # Words among numbers: as text, of which each is looked at.
+        return pa.array(
+            [None if value is None or value != value else str(value) for value in values], pa.large_string()
+        )

@@ -21,7 +21,7 @@ from .checks import WHOLE_LIMIT
 from .labels import rank_labels
 from .matrices import ingest_matrix, is_matrix
 from .parse import Parsed, one_kind, parse
-from .parts import Columns
+from .parts import Columns, Reading
 from .runs import Piece, group_pieces, long_side
 from .sources import find_sources
 from .writing import Stages, writing
@@ -34,6 +34,10 @@ def ingest(
     item: Any = "item",
     count: Any = None,
     *,
+    invalid: str = "error",
+    separator: str | None = None,
+    encoding: str | None = None,
+    decimal: str = ".",
     client: Any = None,
     memory: int | str | None = None,
     threads: int | None = None,
@@ -42,15 +46,23 @@ def ingest(
 ) -> Counts:
     """Make a counts store at `path` from pairs.
 
-    `source` is a path, folder or glob of Parquet, CSV or TSV files (also .gz), a list of them, a pandas, arrow or
-    dask frame, or a scipy.sparse or `sparse` matrix (users x items, labels 0, 1, .., empty rows and columns kept), or a
-    counts store, whose symbols are all kept; a list may hold several of these, matrices excepted.
-    `user`, `item` and `count` name columns; without `count` each row is one pair. Repeated pairs are added up, zeros
-    dropped. Labels are integers or strings; those of CSV files are integers when all of them are written as such.
+    `source` is a path, folder or glob of Parquet, CSV or TSV files (also .gz), a list of them; a frame of pandas,
+    arrow, polars or dask, anything else with arrow's stream protocol, a dict of columns or a list of tuples; a
+    scipy.sparse or `sparse` matrix (users x items, labels 0, 1, .., empty rows and columns kept, stored zeros not); or
+    a counts store, whose symbols are all kept. A list may hold several of these, matrices excepted.
+    `user`, `item` and `count` name columns; without `count` each row is one pair. Repeated pairs are added up.
+    Labels are integers or strings; those of CSV files are integers when all of them are written as such.
     The same pairs make the same store, however they come. `memory` bounds what the tasks of a process hold ("1GiB").
+
+    A row without a user or an item, or whose count is missing, no number, infinite, negative or zero, cannot be
+    counted: such rows are an error that says how many there are of each kind and where the first ones stand;
+    `invalid="drop"` leaves them out, and the store's source says how many. Separator (",", ";", tab, "|") and encoding
+    (UTF-8, UTF-16, cp1252) of CSV files are found; `separator` and `encoding` name them where that fails,
+    `decimal=","` reads counts such as 1,5. With `progress` a summary is printed at the end.
     """
     where = {"client": client, "threads": threads, "memory": memory, "progress": progress}
-    return write_pairs(source, path, Columns(user, item, count), dict(storage_options or {}), **where)
+    columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal))
+    return write_pairs(source, path, columns, dict(storage_options or {}), **where)
 
 
 def write_pairs(
@@ -70,10 +82,18 @@ def write_pairs(
                 UserWarning,
                 stacklevel=3,
             )
-        parsed = parse(found, columns, stages, scratch)
+        parsed, faults = parse(found, columns, stages, scratch)
+        left_out = f", {faults.left_out:,} left out ({faults.summary()})" if faults.found else ""
         if not any(piece.codes["users"].size for piece in parsed):
-            raise InputError(f"no pairs in {found.name}")
-        return _ingest_parsed(parsed, columns, stages, scratch, memory, found.name + remark)
+            raise InputError(f"no pairs in {found.name}{left_out}")
+        name = found.name + (f" without {faults.summary()}" if faults.found else "")
+        counts = _ingest_parsed(parsed, columns, stages, scratch, memory, name + remark)
+        users, items = counts.shape
+        stages.tell(
+            f"{found.name}: {faults.rows:,} rows read{left_out}; {counts.nnz:,} distinct pairs of {users:,} users and "
+            f"{items:,} items"
+        )
+        return counts
 
 
 def _ingest_parsed(

@@ -15,6 +15,7 @@ from ..store.counts import Counts
 from ..store.cuts import LABELS
 from ..store.scratch import Scratch, Stored
 from .checks import CSV_TEXT, TEXT
+from .faults import Faults
 from .files import ParquetPart
 from .labels import Dictionary, encode_labels
 from .parts import Batch, Columns, FramePart, Part, StorePart, arrow_labels, store_kinds
@@ -37,9 +38,10 @@ class Parsed:
     total: int  # of whole counts
 
 
-def parse(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> list[Parsed]:
+def parse(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> tuple[list[Parsed], Faults]:
+    """Pieces of all sources, and rows that cannot be counted."""
     scratch.make("parse")
-    results: list[list[Parsed] | InputError] = []
+    results: list[tuple[list[Parsed], Faults] | InputError] = []
     text = _kinds_of_text([*found.stored, *found.parts], columns)
     # Apart from each other: a store's pairs have counts, others need not.
     for name, parts in (("stored", found.stored), ("given", found.parts)):
@@ -56,11 +58,16 @@ def parse(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> l
     for n, store in enumerate(found.stores):
         chunks = range(-(-max(store.shape) // LABELS))
         labels = [(scratch, f"parse/labels-{n}-{k}", store, k) for k in chunks]
-        results += [[piece] for piece in stages.run("read-labels", put_labels, labels)]
+        results += [([piece], Faults()) for piece in stages.run("read-labels", put_labels, labels)]
+    pieces, faults = [], Faults()
     for result in results:
         if isinstance(result, InputError):
             raise result
-    return [piece for result in results for piece in result]  # type: ignore[union-attr]
+        pieces += result[0]
+        faults.merge(result[1])
+    if columns.reading.invalid == "error":
+        faults.check()
+    return pieces, faults
 
 
 def put_labels(scratch: Scratch, key: str, counts: Counts, chunk: int) -> Parsed:
@@ -124,15 +131,16 @@ def _bins(parts: list[Part], rows: int) -> Iterator[list[Part]]:
 
 def parse_pairs(
     scratch: Scratch, key: str, parts: list[Part], rows: int, text: tuple[str, str]
-) -> list[Parsed] | InputError:
+) -> tuple[list[Parsed], Faults] | InputError:
     """Task: read parts, check them, and put pieces of about `rows` pairs aside."""
     pieces: list[Parsed] = []
     held: list[Batch] = []
+    faults = Faults()
     try:
         for part in parts:
-            for batch in part.batches(max(rows // 4, 1), text):
+            for batch in part.batches(max(rows // 4, 1), text, faults):
                 if scratch.flagged(FAILED):
-                    return []
+                    return [], faults
                 held.append(batch)
                 if held[0].kinds != batch.kinds or sum(len(one.users) for one in held) >= rows:
                     ready = held if held[0].kinds == batch.kinds else held[:-1]
@@ -144,12 +152,12 @@ def parse_pairs(
         # Returned, not raised: every task ends by itself, and no one writes into a folder that is being removed.
         scratch.flag(FAILED)
         return error
-    return pieces
+    return pieces, faults
 
 
 def _parse_partition(
     scratch: Scratch, key: str, columns: Columns, name: str, rows: int, frame: pd.DataFrame
-) -> list[Parsed] | InputError:
+) -> tuple[list[Parsed], Faults] | InputError:
     return parse_pairs(scratch, key, [FramePart(name, columns, len(frame), frame)], rows, (TEXT, TEXT))
 
 

@@ -7,7 +7,7 @@ counts as numpy numbers above zero, or None for one each.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..errors import InputError
+from ..options import one_of
 from ..settings import SIDES, other
 from ..store.counts import Counts
 from ..store.secrets import without_credentials
@@ -29,15 +30,39 @@ from .checks import (
     integers_of,
     numbers_from_pandas,
 )
+from .faults import Fault, Faults, sift
+
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How text is read, and what becomes of rows that cannot be counted."""
+
+    invalid: str = "error"
+    separator: str | None = None  # of CSV files; None: found in the header
+    encoding: str | None = None  # None: found in the first bytes
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        one_of("invalid", self.invalid, ("error", "drop"))
+        one_of("decimal", self.decimal, (".", ","))
+        if self.separator is not None:
+            separator = SEPARATORS.get(self.separator, self.separator)
+            if not isinstance(separator, str) or len(separator) != 1:
+                words = ", ".join(SEPARATORS)
+                raise InputError(f"separator must be one character or one of {words}, not {self.separator!r}")
+            object.__setattr__(self, "separator", separator)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read."""
+    """Names of the columns to read, and how."""
 
     user: Any
     item: Any
     count: Any
+    reading: Reading = Reading()
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -77,17 +102,21 @@ class Part:
     columns: Columns
     rows: int  # about
 
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+    def read(self, rows: int, faults: Faults) -> Iterator[tuple[int, list[Any]]]:
         """First row's number and columns (user, item, count) of batches of at most about `rows` rows."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_credentials(self.name)!r})"  # dask logs a failed task's arguments
 
-    def batches(self, rows: int, text: tuple[str, str]) -> Iterator[Batch]:
-        """Checked batches; `text` says per side what CSV text is taken for."""
-        for first, columns in self.read(rows):
-            at = Place(self.name, partial(self.row_number, first))
+    def batches(self, rows: int, text: tuple[str, str], faults: Faults) -> Iterator[Batch]:
+        """Checked batches of rows that can be counted, others go to `faults`; `text`: what CSV text is taken for."""
+        for first, columns in self.read(rows, faults):
+            faults.rows += len(columns[0])
+            columns, found = sift(columns, self.columns.reading.decimal)
+            for kind, (number, k, value) in found.items():
+                faults.add(kind, Fault(number, self, first + k, value))
+            at = Place(self.name, partial(self._where_after, first))
             labels, kinds = [], []
             for side in range(2):
                 values, kind = check_labels(columns[side], ("user", "item")[side], self.columns.names[side], at)
@@ -97,13 +126,7 @@ class Part:
                         values = integers_of(values, ("user", "item")[side], at)
                 labels.append(values)
                 kinds.append(kind)
-            counts = None
-            if len(columns) > 2:
-                counts = check_counts(columns[2], self.columns.count, at)
-                kept = counts > 0
-                if not kept.all():
-                    labels = [values.filter(pa.array(kept)) for values in labels]
-                    counts = counts[kept]
+            counts = check_counts(columns[2], self.columns.count, at) if len(columns) > 2 else None
             if len(labels[0]):
                 yield Batch((kinds[0], kinds[1]), labels[0], labels[1], counts, self.name)
 
@@ -111,8 +134,16 @@ class Part:
     def is_csv(self) -> bool:
         return False
 
-    def row_number(self, first: int, k: int) -> int:
-        return first + k
+    def where(self, index: int | None) -> str:
+        """A row of this part in words."""
+        return f"row {index} of {self.name}"
+
+    def _where_after(self, first: int, k: int) -> str:
+        return self.where(first + k)
+
+    def without_rows(self) -> Part:
+        """A part that names rows and holds none."""
+        return self
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +153,10 @@ class FramePart(Part):
     frame: Any
     first: int = 0
 
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+    def without_rows(self) -> Part:
+        return replace(self, frame=None)
+
+    def read(self, rows: int, faults: Faults) -> Iterator[tuple[int, list[Any]]]:
         for start in range(0, len(self.frame), rows):
             if isinstance(self.frame, pd.DataFrame):
                 part = self.frame.iloc[start : start + rows]
@@ -131,7 +165,7 @@ class FramePart(Part):
                     for column in self.columns.names[:2]
                 ]
                 if self.columns.count is not None:
-                    columns.append(numbers_from_pandas(part[self.columns.count], self.name, self.first + start))
+                    columns.append(numbers_from_pandas(part[self.columns.count], self.name))
             else:
                 part = self.frame.slice(start, rows)
                 columns = [part.column(column) for column in self.columns.names]
@@ -164,7 +198,7 @@ class StorePart(Part):
     def kinds(self) -> tuple[str, str]:
         return store_kinds(self.counts)
 
-    def read(self, rows: int) -> Iterator[tuple[int, list[Any]]]:
+    def read(self, rows: int, faults: Faults) -> Iterator[tuple[int, list[Any]]]:
         counts, short = self.counts, other(self.side)
         first, stop = counts.cuts[self.side].row_range(self.block)
         tile = counts.read_tile(self.side, self.block, 0)

@@ -15,7 +15,8 @@ from ..errors import InputError
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.secrets import without_credentials
 from ..store.storage import is_local, local_path, open_storage
-from .files import CsvPart, file_parts, find_files, has_quotes
+from .csv_files import CsvPart, has_quotes
+from .files import file_parts, find_files
 from .frames import as_frame
 from .parts import Columns, Part, frame_parts, store_parts
 from .writing import Stages

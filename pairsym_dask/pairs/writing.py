@@ -36,6 +36,7 @@ class Stages:
         self.attempt = uuid.uuid4().hex[:8]  # in names of keys and folders: a cluster may still run an older attempt's
         self.progress = progress
         self.done = 0  # stages
+        self.began = time.perf_counter()
         budget, self.tasks = self.executor.resources(memory)
         self.rows = rows_a_task(budget, self.tasks)
 
@@ -60,7 +61,7 @@ class Stages:
         return functools.partial(_in_turn, self.tasks, function, *arguments)
 
     def run_graph(self, stage: str, graph: dict[Any, Any], keys: list[str]) -> list[Any]:
-        began, wanted, done = time.perf_counter(), set(keys), 0
+        wanted, done = set(keys), 0
         terminal = self.progress and sys.stderr.isatty()
 
         def count(key: Any) -> None:
@@ -71,10 +72,14 @@ class Stages:
 
         results = self.executor.run(graph, keys, count)
         self.done += 1
-        if self.progress:
-            start = "\r" if terminal else ""
-            print(f"{start}{stage}: {len(keys)} tasks, {duration(time.perf_counter() - began)}", file=sys.stderr)
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # the line is for the next stage
         return results
+
+    def tell(self, words: str) -> None:
+        """The summary at the end, with the time since the beginning."""
+        if self.progress:
+            print(f"{words}; {duration(time.perf_counter() - self.began)}", file=sys.stderr)
 
 
 def _in_turn(tasks: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -15,7 +15,7 @@ def make_frame(pairs=1500, users=90, items=40, seed=0, labels="text"):
         user, item = [f"u{k}" for k in user], [f"straße {k}" for k in item]
     else:
         user = user * 1_000_003 - 40_000_000
-    return pd.DataFrame({"user": user, "item": item, "n": rng.integers(0, 4, pairs)})
+    return pd.DataFrame({"user": user, "item": item, "n": rng.integers(1, 4, pairs)})
 
 
 def add_up(frame):

@@ -39,6 +39,13 @@ def refused(source, tmp_path, message, **options):
     assert not (tmp_path / "c.zarr").exists()
 
 
+def place(name, row):
+    """A row as messages name it: in a CSV file by the line that an editor shows."""
+    if ".csv" in name:
+        return f"line {row + 2} of .*{name}"
+    return f"row {row} of {'the frame' if name == 'frame' else f'.*{name}'}"
+
+
 def write(path, frame):
     if path.name.endswith(".parquet"):
         frame.to_parquet(path, row_group_size=200)
@@ -58,24 +65,28 @@ def test_missing_columns_are_named_with_those_there_are(tmp_path, name):
 @pytest.mark.parametrize("name", ["plays.parquet", "plays.csv", "plays.csv.gz", "frame"])
 @pytest.mark.parametrize(
     ("count", "message"),
-    [(-3, "counts must be positive: {row} has count -3"), (np.inf, "counts must be finite: {row} has count inf"),
-     (np.nan, "counts must be positive numbers: {row} has none")],
-)  # fmt: skip
+    [
+        (-3, r"1 with a negative count \(first: '-3.0' in {row}\)"),
+        (np.inf, r"1 with an infinite count \(first: 'inf' in {row}\)"),
+        (np.nan, r"1 without a count \(first: {row}\)"),
+        (0, r"1 with a count of zero \(first: {row}\)"),
+    ],
+)
 def test_bad_counts_are_named_by_file_and_row(tmp_path, small_tasks, name, count, message):
     frame = make_frame().astype({"n": float})
     frame.loc[1234, "n"] = count
     source = frame if name == "frame" else write(tmp_path / name, frame)
-    row = "row 1234 of the frame" if name == "frame" else f"row 1234 of .*{name}"
-    refused(source, tmp_path, message.format(row=row), count="n")
+    refused(source, tmp_path, "1 of 1,500 rows cannot be counted: " + message.format(row=place(name, 1234)), count="n")
 
 
 def test_counts_that_are_no_numbers_are_refused(tmp_path, small_tasks):
     frame = make_frame().astype({"n": object})
     frame.loc[77, "n"] = "many"
-    refused(write(tmp_path / "a.csv", frame), tmp_path, "row 77 of .*a.csv has count 'many'", count="n")
-    refused(frame, tmp_path, "row 77 of the frame has count 'many'", count="n")
+    words = r"1 with a count that is no number \(first: 'many' in {}\)"
+    refused(write(tmp_path / "a.csv", frame), tmp_path, words.format("line 79 of .*a.csv"), count="n")
+    refused(frame, tmp_path, words.format("row 77 of the frame"), count="n")
     text = frame.astype({"n": str})
-    refused(write(tmp_path / "a.parquet", text), tmp_path, "row 77 of .*a.parquet has count 'many'", count="n")
+    refused(write(tmp_path / "a.parquet", text), tmp_path, words.format("row 77 of .*a.parquet"), count="n")
     dates = frame.assign(n=pd.Timestamp("2020-01-01"))
     refused(dates, tmp_path, "counts must be numbers: column 'n' of the frame holds timestamp", count="n")
     refused(frame.assign(n=True), tmp_path, "holds bool", count="n")
@@ -87,8 +98,7 @@ def test_missing_labels_are_named_by_file_and_row(tmp_path, small_tasks, name, s
     frame = make_frame()
     frame.loc[901, side] = None
     source = frame if name == "frame" else write(tmp_path / name, frame)
-    row = "row 901 of the frame" if name == "frame" else f"row 901 of .*{name}"
-    refused(source, tmp_path, f"labels must not be missing: {row} has no {side}")
+    refused(source, tmp_path, rf"1 without an? {side} \(first: {place(name, 901)}\)")
 
 
 def test_labels_of_mixed_types_are_refused(tmp_path, small_tasks):
@@ -96,7 +106,7 @@ def test_labels_of_mixed_types_are_refused(tmp_path, small_tasks):
     both = [write(tmp_path / "a.parquet", numbers), write(tmp_path / "b.parquet", text)]
     refused(both, tmp_path, "'user' holds integers in .*a.parquet and strings in .*b.parquet")
     csv = write(tmp_path / "c.csv", text)
-    refused([both[0], csv], tmp_path, r"users are integers elsewhere, but row 0 of .*c.csv has 'u\d+'")
+    refused([both[0], csv], tmp_path, r"users are integers elsewhere, but line 2 of .*c.csv has 'u\d+'")
     mixed = pd.DataFrame({"user": [1, "a"] * 100, "item": 1})
     refused(mixed, tmp_path, "labels of mixed types: column 'user' of the frame holds mixed-integer values")
     halves = pd.DataFrame({"user": pd.Series([1] * 128 + ["a"] * 128, dtype=object), "item": 1})
@@ -127,7 +137,7 @@ def test_files_that_are_not_there_are_refused(tmp_path):
     refused(tmp_path / "*.parquet", tmp_path, r"no file matches .*\*.parquet")
     refused([tmp_path], tmp_path, "no file of pairs in")
     refused([], tmp_path, "cannot be read from a list")
-    refused({"user": [1]}, tmp_path, "cannot be read from a dict")
+    refused({"user": [1]}, tmp_path, "no column 'item' in the frame")
     (tmp_path / "a.xlsx").write_text("x")
     refused(tmp_path / "a.xlsx", tmp_path, "not a file of pairs by its name")
 
@@ -139,9 +149,9 @@ def test_broken_files_are_refused(tmp_path, small_tasks):
     (tmp_path / "a.csv.gz").write_bytes(whole[: len(whole) // 2])
     refused(tmp_path / "a.csv.gz", tmp_path, "not a readable CSV file")
     (tmp_path / "b.csv").write_text("user,item\n" + "1,2\n" * 300 + "1,2,3\n")
-    refused(tmp_path / "b.csv", tmp_path, "a row of 3 columns, not 2: '1,2,3'")
+    refused(tmp_path / "b.csv", tmp_path, r"1 with another number of columns \(first: '1,2,3' in line 302 of .*b.csv\)")
     (tmp_path / "c.csv").write_bytes(b"user,item\n\xff,2\n")
-    refused(tmp_path / "c.csv", tmp_path, "UTF-?8")
+    refused(tmp_path / "c.csv", tmp_path, "UTF-?8", encoding="utf-8")
 
 
 def test_empty_input_is_refused(tmp_path):
@@ -151,7 +161,8 @@ def test_empty_input_is_refused(tmp_path):
     refused(write(tmp_path / "head.csv", frame[:0]), tmp_path, "no pairs in .*head.csv")
     refused(write(tmp_path / "head.parquet", frame[:0]), tmp_path, "no pairs in .*head.parquet")
     refused(frame[:0], tmp_path, "no pairs in the frame")
-    refused(frame.assign(n=0), tmp_path, "no pairs in the frame", count="n")
+    words = r"no pairs in the frame, 1,500 left out \(1,500 with a count of zero\)"
+    refused(frame.assign(n=0), tmp_path, words, count="n", invalid="drop")
 
 
 def test_a_path_that_exists_is_refused_and_left_alone(tmp_path):
@@ -203,7 +214,7 @@ def test_whole_counts_that_floats_cannot_hold_are_refused(tmp_path, kind, count)
     elif kind == "matrix":
         source, where = scipy.sparse.csr_array(np.array([[1, count]], np.uint64)), r"entry \(0, 1\) of the matrix"
     else:
-        source, where = str(tmp_path / "a.csv"), "row 1 of .*a.csv"
+        source, where = str(tmp_path / "a.csv"), "line 3 of .*a.csv"
         (tmp_path / "a.csv").write_text(f"user,item,count\na,1,1\nb,2,{count}\n")
     options = {} if kind == "matrix" else {"count": "count"}
     words = rf"whole counts must be at most 2\*\*53, .*: {where} has count {count}; give floats"

@@ -50,9 +50,9 @@ def test_fractions_that_add_up_to_whole_numbers_are_whole(tmp_path):
     assert one.digest == two.digest
 
 
-def test_symbols_with_zero_counts_only_are_dropped(tmp_path):
+def test_symbols_with_zero_counts_only_are_left_out_with_them(tmp_path):
     frame = pd.DataFrame({"user": ["a", "b", "c"], "item": ["x", "y", "x"], "n": [1.0, 0.0, -0.0]})
-    counts = ps.ingest(frame, tmp_path / "c.zarr", count="n")
+    counts = ps.ingest(frame, tmp_path / "c.zarr", count="n", invalid="drop")
     assert counts.user_ids.tolist() == ["a"]
     assert counts.item_ids.tolist() == ["x"]
 

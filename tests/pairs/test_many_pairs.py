@@ -9,6 +9,7 @@ from helpers.pairs import make_frame
 
 from pairsym_dask.pairs import assemble, checks, files, parts
 from pairsym_dask.pairs import runs as grouped
+from pairsym_dask.pairs.faults import Faults
 from pairsym_dask.store.cuts import Layout, make_cuts
 from pairsym_dask.store.local import LocalStorage
 from pairsym_dask.store.scratch import Scratch, Stored
@@ -48,6 +49,6 @@ def test_row_groups_longer_than_a_task_are_read_in_batches(tmp_path, small_tasks
     frame = make_frame()
     pq.write_table(pa.Table.from_pandas(frame), tmp_path / "a.parquet")
     (part,), _ = files.file_parts(str(tmp_path / "a.parquet"), parts.Columns("user", "item", "n"), 64, {})
-    sizes = [len(batch.users) for batch in part.batches(64, (checks.CSV_TEXT,) * 2)]
+    sizes = [len(batch.users) for batch in part.batches(64, (checks.CSV_TEXT,) * 2, Faults())]
     assert max(sizes) <= 64
     assert sum(sizes) == (frame["n"] > 0).sum()

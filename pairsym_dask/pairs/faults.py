@@ -1,0 +1,126 @@
+"""Rows that cannot be counted: of which kinds, how many, and where the first of each is.
+
+One rule for files and frames: a row needs a user, an item and, where there is a column of counts, a finite number above
+zero. Rows that lack one are an error that lists them, or left out where that is asked for, and then reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from .checks import plain
+
+if TYPE_CHECKING:
+    from .parts import Part
+
+ODD = "with another number of columns"
+_NUMBER = r"^(?i)[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Rows of one kind: how many, and the first of them."""
+
+    rows: int
+    part: Part
+    index: int | None  # in the part; None for a row of another length
+    value: str  # what stands there, where it is something
+
+    def words(self) -> str:
+        where = self.part.where(self.index)
+        return f"{self.value!r} in {where}" if self.value else where
+
+
+@dataclass
+class Faults:
+    """Rows that were read, and those among them that cannot be counted."""
+
+    rows: int = 0
+    found: dict[str, Fault] = field(default_factory=dict)
+
+    def add(self, kind: str, fault: Fault) -> None:
+        known = self.found.get(kind)
+        first = fault if known is None else known
+        rows = fault.rows + (0 if known is None else known.rows)
+        self.found[kind] = Fault(rows, first.part.without_rows(), first.index, first.value)
+
+    def merge(self, other: Faults) -> None:
+        """Take in what was found in later rows."""
+        self.rows += other.rows
+        for kind, fault in other.found.items():
+            self.add(kind, fault)
+
+    @property
+    def left_out(self) -> int:
+        return sum(fault.rows for fault in self.found.values())
+
+    def summary(self) -> str:
+        """How many rows of each kind, in words."""
+        return ", ".join(f"{fault.rows:,} {kind}" for kind, fault in self.found.items())
+
+    def check(self) -> None:
+        """Refuse them all in one sentence."""
+        if not self.found:
+            return
+        kinds = ", ".join(f"{fault.rows:,} {kind} (first: {fault.words()})" for kind, fault in self.found.items())
+        raise InputError(
+            f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; "
+            'mend them, or leave them out with invalid="drop" (--invalid drop)'
+        )
+
+
+def sift(columns: list[Any], decimal: str) -> tuple[list[Any], dict[str, tuple[int, int, str]]]:
+    """Columns (user, item, count) without rows that cannot be counted, and of each kind: rows, the first, its value."""
+    columns = [plain(values) for values in columns]
+    bad = np.zeros(len(columns[0]), bool)
+    found: dict[str, tuple[int, int, str]] = {}
+
+    def note(kind: str, mask: np.ndarray, values: Any = None) -> None:
+        mask = mask & ~bad
+        if mask.any():
+            k = int(mask.argmax())
+            value = "" if values is None else values[k]
+            found[kind] = (int(mask.sum()), k, str(value.as_py() if isinstance(value, pa.Scalar) else value))
+            bad[mask] = True
+
+    for side, words in enumerate(("without a user", "without an item")):
+        if columns[side].null_count:
+            note(words, _nulls(columns[side]))
+    if len(columns) > 2:
+        values = columns[2]
+        if values.null_count:
+            note("without a count", _nulls(values))
+        if _is_text(values.type):
+            values = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+            if decimal != ".":
+                values = pc.replace_substring(values, decimal, ".")
+            columns[2] = values
+            right = pc.fill_null(pc.match_substring_regex(values, _NUMBER), True)
+            note("with a count that is no number", ~right.to_numpy(zero_copy_only=False), values)
+            values = pc.if_else(right, values, None).cast(pa.float64())
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            numbers = values.to_numpy(zero_copy_only=False)
+            with np.errstate(invalid="ignore"):
+                if numbers.dtype.kind == "f":
+                    note("without a count", np.isnan(numbers))
+                    note("with an infinite count", np.isinf(numbers), numbers)
+                note("with a negative count", numbers < 0, numbers)
+                note("with a count of zero", numbers == 0)
+    if bad.any():
+        kept = pa.array(~bad)
+        columns = [values.filter(kept) for values in columns]
+    return columns, found
+
+
+def _nulls(values: pa.Array) -> np.ndarray:
+    return np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
