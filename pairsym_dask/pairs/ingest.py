@@ -86,7 +86,7 @@ def write_pairs(
         left_out = f", {faults.left_out:,} left out ({faults.summary()})" if faults.found else ""
         if not any(piece.codes["users"].size for piece in parsed):
             raise InputError(f"no pairs in {found.name}{left_out}")
-        name = found.name + (f" without {faults.summary()}" if faults.found else "")
+        name = found.name + (f" (left out: {faults.summary()})" if faults.found else "")
         counts = _ingest_parsed(parsed, columns, stages, scratch, memory, name + remark)
         users, items = counts.shape
         stages.tell(

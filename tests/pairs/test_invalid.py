@@ -55,7 +55,7 @@ def test_rows_that_cannot_be_counted_are_left_out_and_reported(messy, tmp_path):
     counts = ps.ingest(messy, tmp_path / "c.zarr", count="n", invalid="drop")
     assert counts.user_ids.tolist() == ["ann", "eve, the\nsecond"]
     assert counts.total == 4
-    assert "without 2 without a user, 1 without an item" in counts.record["source"]
+    assert "(left out: 2 without a user, 1 without an item" in counts.record["source"]
 
 
 def test_the_command_line_tells_what_was_read_and_left_out(messy):
