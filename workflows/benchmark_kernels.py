@@ -62,10 +62,10 @@ def measure(factors: int, dtype: str, rows: int, per_row: float, columns: int) -
     out = kernels.Values(*(np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)))
     stats, selection = np.zeros((rows, size), dtype), np.zeros((rows, 4))
     common = (kernels.Pairs(indptr[:-1], indptr[1:], indices, counts), kernels.OtherSide(WHOLE, table), own)
-    terms = kernels.Terms(factors, offsets, censored, 0.24, base, np.full(rows, 0.1, dtype), 0.1, True)
+    terms = kernels.Terms(factors, offsets, censored, 0.24, base, np.full(rows, 0.1, dtype), 0.1, True, False)
     seconds = {
-        "select": best(lambda: kernels.select_rows(*common, width, factors, selection)),
-        "accumulate": best(lambda: kernels.add_statistics(*common, width, factors, censored, 0.24, stats)),
+        "select": best(lambda: kernels.select_rows(*common, width, factors, False, selection)),
+        "accumulate": best(lambda: kernels.add_statistics(*common, width, factors, censored, 0.24, False, stats)),
         "accumulate and solve": best(lambda: kernels.update_rows(*common, terms, out)),
     }
     return {name: value / pairs for name, value in seconds.items()}

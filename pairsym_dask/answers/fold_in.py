@@ -302,7 +302,7 @@ class Fixed:
         terms = Terms(
             settings.factors, row_offsets(padded_width(settings.factors)), self.censored * weights,
             2 * lambda_of(xi_star), self.items.packed.astype(settings.dtype),
-            (settings.tau("users") * growth).astype(settings.dtype), settings.tau_b, settings.biases,
+            (settings.tau("users") * growth).astype(settings.dtype), settings.tau_b, settings.biases, settings.temperature == 0,
         )  # fmt: skip
         rows, items = np.arange(weights.size), OtherSide(WHOLE, self.table)
         for _ in range(LIMIT):
@@ -334,7 +334,9 @@ class Fixed:
             own, stats = _table_of(values, weights, settings), np.zeros((weights.size, 4))
             mine = Pairs(pairs.indptr[:-1].copy(), pairs.indptr[1:].copy(), pairs.indices, pairs.counts)
             width = padded_width(settings.factors)
-            kernels.select_rows(mine, OtherSide(WHOLE, self.table), own, width, settings.factors, stats)
+            kernels.select_rows(
+                mine, OtherSide(WHOLE, self.table), own, width, settings.factors, settings.temperature == 0, stats
+            )
             logits = logits + messages(stats, own, self.items, self.commit.scalar("xi_star"))
         return np.asarray(np.exp(logits - self.commit.scalar("log_z_next")))
 

@@ -112,7 +112,7 @@ def _moment(m: Any, v: Any, one: Any, two: Any, three: Any, a: Any, x: Any) -> A
 
 
 @inlined
-def energies(table: Any, width: int, places: Any, padded: int, work: Any) -> None:
+def _energies(table: Any, width: int, places: Any, padded: int, work: Any) -> None:
     """a_ij = m_i.m_j + b_i + b_j and xi_ij = sqrt(a_ij^2 + var_ij), eight pairs at a time."""
     zero, tiny = splat(number(table, 0.0)), splat(number(table, 1e-20))
     left_two = LEFT + stride_of(width)
@@ -137,6 +137,34 @@ def energies(table: Any, width: int, places: Any, padded: int, work: Any) -> Non
         store(work, A + p, energy)
         # lambda needs xi > 0; a posterior variance is never zero, so this only guards rounding.
         store(work, XI + p, sqrt(maximum(fma(energy, energy, variance), tiny)))
+
+
+@inlined
+def _cold_energies(table: Any, width: int, places: Any, padded: int, work: Any) -> None:
+    """The same where no posterior has a variance: xi_ij = |a_ij|, and half of every table row is not looked at."""
+    zero, tiny = splat(number(table, 0.0)), splat(number(table, 1e-20))
+    for p in range(0, padded, LANES):
+        o0, o1, o2, o3 = get(places, p), get(places, p + 1), get(places, p + 2), get(places, p + 3)
+        o4, o5, o6, o7 = get(places, p + 4), get(places, p + 5), get(places, p + 6), get(places, p + 7)
+        a0, a1, a2, a3, a4, a5, a6, a7 = zero, zero, zero, zero, zero, zero, zero, zero
+        for k in range(0, width, LANES):
+            one = load(work, LEFT + k)
+            a0, a1 = fma(one, load(table, o0 + k), a0), fma(one, load(table, o1 + k), a1)
+            a2, a3 = fma(one, load(table, o2 + k), a2), fma(one, load(table, o3 + k), a3)
+            a4, a5 = fma(one, load(table, o4 + k), a4), fma(one, load(table, o5 + k), a5)
+            a6, a7 = fma(one, load(table, o6 + k), a6), fma(one, load(table, o7 + k), a7)
+        energy = reduce8(a0, a1, a2, a3, a4, a5, a6, a7)
+        store(work, A + p, energy)
+        store(work, XI + p, sqrt(maximum(mul(energy, energy), tiny)))
+
+
+@inlined
+def energies(table: Any, width: int, places: Any, padded: int, work: Any, cold: bool) -> None:
+    """Energies and xi of a chunk of pairs; `cold` when no posterior has a variance."""
+    if cold:
+        _cold_energies(table, width, places, padded, work)
+    else:
+        _energies(table, width, places, padded, work)
 
 
 @inlined

@@ -108,7 +108,7 @@ def _multiply(matrix: Any, vectors: Any, o: int, width: int, factors: int, out: 
 @inlined
 def _add_sums(
     start: int, stop: int, indices: Any, counts: Any, parts: Any, own: Any, i: int, table: Any, width: int,
-    factors: int, amount: Any, star: Any, places: Any, work: Any, weights: Any, out: Any, o: int,
+    factors: int, amount: Any, star: Any, cold: bool, places: Any, work: Any, weights: Any, out: Any, o: int,
 ) -> None:
     """Add the sums of one row's pairs to `out[o:]`, and write their W to `weights`; `amount` is D' s_i."""
     if start < stop:
@@ -118,7 +118,7 @@ def _add_sums(
     while p < stop:
         end = min(p + CHUNK, stop)
         padded = take_pairs(indices, counts, p, end, parts, table, width, factors, places, work)
-        energies(table, width, places, padded, work)
+        energies(table, width, places, padded, work, cold)
         ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, 2 * width)
         weigh(padded, amount, star, table, work)
         for q in range(end - p):
@@ -131,11 +131,13 @@ def _add_sums(
             s0, s1, s2 = load(out, o + k), load(out, o + width + k), load(out, o + 2 * width + k)
             s3, s4 = load(out, o + 3 * width + k), load(out, o + 4 * width + k)
             for q in range(end - p):
-                at = get(places, q) + k
-                z, w = load(table, at), splat(get(work, XI + q))
+                z, w = load(table, get(places, q) + k), splat(get(work, XI + q))
                 wz = mul(w, z)
-                s0, s1, s2 = add(s0, wz), fma(w, load(table, at + width), s1), fma(wz, z, s2)
+                s0, s2 = add(s0, wz), fma(wz, z, s2)
                 s3, s4 = fma(splat(get(work, C + q)), z, s3), fma(splat(get(work, T + q)), z, s4)
+            if not cold:
+                for q in range(end - p):
+                    s1 = fma(splat(get(work, XI + q)), load(table, get(places, q) + width + k), s1)
             store(out, o + k, s0)
             store(out, o + width + k, s1)
             store(out, o + 2 * width + k, s2)
@@ -332,7 +334,7 @@ def update_rows_by_steps(
                 ask_row(indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, 2 * width)
             _add_sums(
                 starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
-                kind(terms.censored[i + lane]), star, places_, work, weights_, sums_, lane * SUMS * width,
+                kind(terms.censored[i + lane]), star, terms.cold, places_, work, weights_, sums_, lane * SUMS * width,
             )
         _begin_rows(
             sums_, 0, own_, i, rows, terms, variances_, matrix_, width, mean_, residual_, direction_, inverse_,
@@ -371,8 +373,8 @@ def update_rows_by_steps(
 
 @compiled
 def add_sums(
-    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, weights: Any,
-    out: Any,
+    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, cold: bool,
+    weights: Any, out: Any,
 ) -> None:
     """Add the sums of some of the rows' pairs to `out` (rows, SUMS width), and write the pairs' W to `weights`."""
     table = others.table
@@ -387,7 +389,7 @@ def add_sums(
             ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
         _add_sums(
             starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]),
-            kind(two_lambda_star), places_, work, weights_, out_, i * SUMS * width,
+            kind(two_lambda_star), cold, places_, work, weights_, out_, i * SUMS * width,
         )
     keep(scratch)
     keep(places)
@@ -395,7 +397,8 @@ def add_sums(
 
 @compiled
 def weigh_pairs(
-    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, weights: Any
+    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, cold: bool,
+    weights: Any,
 ) -> None:
     """Write W of the rows' pairs to `weights`, the same as `add_sums` does."""
     table = others.table
@@ -411,7 +414,7 @@ def weigh_pairs(
         while p < stop:
             end = min(p + CHUNK, stop)
             padded = take_pairs(indices_, counts_, p, end, parts_, table_, width, factors, places_, work)
-            energies(table_, width, places_, padded, work)
+            energies(table_, width, places_, padded, work, cold)
             weigh(padded, kind(censored[i]), kind(two_lambda_star), table_, work)
             for q in range(end - p):
                 put(weights_, p + q, get(work, XI + q))

@@ -74,6 +74,7 @@ class Terms(NamedTuple):
     tau: Any  # prior precision of the traits, a number a row
     tau_b: float
     biases: bool
+    cold: bool  # whether no posterior has a variance
 
 
 class Values(NamedTuple):
@@ -138,7 +139,7 @@ def _add_pairs(
 @inlined
 def _add_row(
     start: int, stop: int, indices: Any, counts: Any, parts: Any, own: Any, i: int, table: Any, width: int,
-    factors: int, amount: Any, two_lambda_star: Any, places: Any, work: Any, size: int, out: Any, o: int,
+    factors: int, amount: Any, two_lambda_star: Any, cold: bool, places: Any, work: Any, size: int, out: Any, o: int,
     fresh: bool,
 ) -> None:
     """Add the statistics of one row's pairs, or begin with them; `amount` is D' s_i."""
@@ -148,7 +149,7 @@ def _add_row(
     while p < stop:
         end = min(p + CHUNK, stop)
         padded = take_pairs(indices, counts, p, end, parts, table, width, factors, places, work)
-        energies(table, width, places, padded, work)
+        energies(table, width, places, padded, work, cold)
         ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, 2 * width)
         weigh(padded, amount, two_lambda_star, table, work)
         _add_pairs(table, width, factors, places, end - p, work, size - 2 * width, out, o, fresh)
@@ -183,7 +184,7 @@ def update_rows(pairs: Any, others: Any, own: Any, terms: Any, out: Any) -> None
                 ask_row(indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, 2 * width)
             _add_row(
                 starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
-                kind(censored[i + lane]), star, places_, scratch_, size, stats_, lane * size, True,
+                kind(censored[i + lane]), star, terms.cold, places_, scratch_, size, stats_, lane * size, True,
             )
         solve_rows(
             stats_, 0, size, own_, i, rows, pointer(censored), pointer(terms.base), pointer(terms.offsets), width,
@@ -198,7 +199,8 @@ def update_rows(pairs: Any, others: Any, own: Any, terms: Any, out: Any) -> None
 
 @compiled
 def add_statistics(
-    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, out: Any
+    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, cold: bool,
+    out: Any,
 ) -> None:
     """Add the statistics of some of the rows' pairs to `out` (rows, statistics_size), without the background."""
     table = others.table
@@ -215,7 +217,7 @@ def add_statistics(
         if i + 1 < n:
             ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
         _add_row(
-            starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]), star,
+            starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]), star, cold,
             places_, scratch_, size, out_, i * size, False,
         )
     keep(scratch)
@@ -246,7 +248,7 @@ def solve_statistics(stats: Any, own: Any, terms: Any, out: Any) -> None:
 
 
 @compiled
-def select_rows(pairs: Any, others: Any, own: Any, width: int, factors: int, out: Any) -> None:
+def select_rows(pairs: Any, others: Any, own: Any, width: int, factors: int, cold: bool, out: Any) -> None:
     """Add the selection statistics of the rows' pairs to `out` (rows, 4), float64; WEIGHT .. SHOWN name its columns."""
     table = others.table
     scratch = np.empty(pair_work_size(width), table.dtype)
@@ -270,7 +272,7 @@ def select_rows(pairs: Any, others: Any, own: Any, width: int, factors: int, out
             end = min(p + CHUNK, stop)
             padded = take_pairs(indices_, counts_, p, end, parts_, table_, width, factors, places_, work)
             ask_ahead(indices_, end, min(stop, end + CHUNK), parts_, table_, 2 * width)
-            energies(table_, width, places_, padded, work)
+            energies(table_, width, places_, padded, work, cold)
             for k in range(0, padded, LANES):
                 x = load(work, XI + k)
                 e, _ = exp_minus(x, table_)

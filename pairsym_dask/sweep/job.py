@@ -57,6 +57,11 @@ class Job:
         return self.settings.censored_ratio * self.counts.total
 
     @property
+    def cold(self) -> bool:
+        """Whether posterior variances count for nothing in the updates."""
+        return self.settings.temperature == 0
+
+    @property
     def width(self) -> int:
         return padded_width(self.settings.factors)
 
@@ -163,4 +168,5 @@ class Job:
             (settings.tau(side) * growth).astype(settings.dtype),
             settings.tau_b,
             settings.biases,
+            self.cold,
         )

@@ -75,7 +75,9 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
 
     def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
         weights = kept.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
-        gradients.add_sums(pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, weights, out[k])
+        gradients.add_sums(
+            pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, job.cold, weights, out[k]
+        )
 
     what.visit(job, share, visit)
     for group, weights in kept.items():
@@ -96,7 +98,9 @@ def gather_products(job: Job, what: Gathering, directions: list[np.ndarray], sha
 
         def weigh(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
             weights = made.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
-            gradients.weigh_pairs(pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, weights)
+            gradients.weigh_pairs(
+                pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, job.cold, weights
+            )
 
         what.visit(job, share, weigh)
         kept = dict(made)

@@ -184,7 +184,7 @@ def gather_statistics(
             mine = slice(at, at + amounts.size)
             at += amounts.size
             part = pairs._replace(starts=pairs.starts[mine], stops=pairs.stops[mine])
-            rows.add_statistics(part, others, own_table, job.width, factors, amounts, two_lambda_star, sums)
+            rows.add_statistics(part, others, own_table, job.width, factors, amounts, two_lambda_star, job.cold, sums)
 
     visit_pairs(job, side, its, tile_block, slice(first.start, last.stop), job.plan.shares[share], visit)
     return out
@@ -226,7 +226,7 @@ def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block:
     out = np.zeros((stop - first, 4))
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
-        rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, out)
+        rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, job.cold, out)
 
     visit_pairs(job, side, its, tile_block, slice(None), [group], visit)
     return out

@@ -32,11 +32,13 @@ def updated(dtype, n, columns, factors, biases, steps):
             side["table"][width + factors :: stride] = 0
     dense, indptr, indices, counts = make_pairs(rng, n, columns, 0.3)
     censored, tau = rng.uniform(0.1, 5, n), rng.uniform(0.5, 2, n).astype(dtype)
-    wanted = plain_update(own, its, dense, censored, 0.21, tau, 0.7, biases)
+    wanted = plain_update(own, its, dense, censored, 0.21, tau, 0.7, biases, False)
     background = background_of(its, factors)[0]
     square, variances = background.square.astype(dtype).reshape(-1), background.variances.astype(dtype)
     width = padded_width(factors)
-    terms = rows.Terms(factors, row_offsets(width), censored, 0.21, background.packed.astype(dtype), tau, 0.7, biases)
+    terms = rows.Terms(
+        factors, row_offsets(width), censored, 0.21, background.packed.astype(dtype), tau, 0.7, biases, False
+    )
     pairs = rows.Pairs(indptr[:-1], indptr[1:], indices, counts)
 
     def empty():
@@ -51,9 +53,9 @@ def updated(dtype, n, columns, factors, biases, steps):
     table, parts = side_by_side(0, step, tables)
     others = rows.OtherSide(parts, table)
     sums, again = np.zeros((n, gradients.SUMS * width), dtype), np.zeros(indices.size, dtype)
-    gradients.add_sums(pairs, others, own["table"], width, factors, censored, 0.21, again, sums)
+    gradients.add_sums(pairs, others, own["table"], width, factors, censored, 0.21, False, again, sums)
     checked = np.zeros(indices.size, dtype)
-    gradients.weigh_pairs(pairs, others, own["table"], width, factors, censored, 0.21, checked)
+    gradients.weigh_pairs(pairs, others, own["table"], width, factors, censored, 0.21, False, checked)
     assert (again == weights).all()
     assert (again == checked).all()
     pieces, eights = empty(), -(-n // 8) * 8

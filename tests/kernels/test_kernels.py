@@ -90,7 +90,7 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
         return kernels.Values(*(np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)))
 
     pairs = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts)
-    terms = kernels.Terms(factors, offsets, censored, star, base, tau, 0.7, biases)
+    terms = kernels.Terms(factors, offsets, censored, star, base, tau, 0.7, biases, False)
     got = empty()
     kernels.update_rows(pairs, kernels.OtherSide(WHOLE, its["table"]), own["table"], terms, got)
     # The same from tables in pieces, statistics gathered and solved.
@@ -99,7 +99,7 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
     tables = [its["table"][c * 2 * width : (c + step) * 2 * width].copy() for c in range(0, columns, step)]
     table, parts = side_by_side(0, step, tables)
     others = kernels.OtherSide(parts, table)
-    kernels.add_statistics(pairs, others, own["table"], width, factors, censored, star, stats)
+    kernels.add_statistics(pairs, others, own["table"], width, factors, censored, star, False, stats)
     pieces = empty()
     kernels.solve_statistics(stats, own["table"], terms, pieces)
     for one, two, three in zip(got, pieces, wanted, strict=True):
@@ -122,7 +122,7 @@ def test_selection_statistics_are_the_sums_over_observed_pairs(dtype):
     )
     out = np.zeros((13, 4))
     pairs, others = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts), kernels.OtherSide(WHOLE, its["table"])
-    kernels.select_rows(pairs, others, own["table"], padded_width(9), 9, out)
+    kernels.select_rows(pairs, others, own["table"], padded_width(9), 9, False, out)
     assert np.abs(out / wanted - 1).max() < TOLERANCE[dtype]
 
 
@@ -157,7 +157,7 @@ def test_a_kernel_keeps_its_scratch_while_other_threads_allocate():
 
     def update(_):
         out = kernels.Values(np.empty((64, factors)), np.empty((64, factors)), np.empty(64), np.empty(64))
-        terms = kernels.Terms(factors, offsets, np.ones(64), 0.2, base, np.full(64, 0.3), 0.7, True)
+        terms = kernels.Terms(factors, offsets, np.ones(64), 0.2, base, np.full(64, 0.3), 0.7, True, False)
         pairs = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts)
         kernels.update_rows(pairs, kernels.OtherSide(WHOLE, its["table"]), own["table"], terms, out)
         return out[0].tobytes()
