@@ -302,7 +302,8 @@ class Fixed:
         terms = Terms(
             settings.factors, row_offsets(padded_width(settings.factors)), self.censored * weights,
             2 * lambda_of(xi_star), self.items.packed.astype(settings.dtype),
-            (settings.tau("users") * growth).astype(settings.dtype), settings.tau_b, settings.biases, settings.temperature == 0,
+            (settings.tau("users") * growth).astype(settings.dtype), settings.tau_b, settings.biases,
+            settings.temperature == 0,
         )  # fmt: skip
         rows, items = np.arange(weights.size), OtherSide(WHOLE, self.table)
         for _ in range(LIMIT):

@@ -32,7 +32,7 @@ def updated(dtype, n, columns, factors, biases, steps):
             side["table"][width + factors :: stride] = 0
     dense, indptr, indices, counts = make_pairs(rng, n, columns, 0.3)
     censored, tau = rng.uniform(0.1, 5, n), rng.uniform(0.5, 2, n).astype(dtype)
-    wanted = plain_update(own, its, dense, censored, 0.21, tau, 0.7, biases, False)
+    wanted = plain_update(own, its, dense, censored, 0.21, tau, 0.7, biases)
     background = background_of(its, factors)[0]
     square, variances = background.square.astype(dtype).reshape(-1), background.variances.astype(dtype)
     width = padded_width(factors)
