@@ -217,8 +217,8 @@ def add_statistics(
         if i + 1 < n:
             ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
         _add_row(
-            starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]), star, cold,
-            places_, scratch_, size, out_, i * size, False,
+            starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]), star,
+            cold, places_, scratch_, size, out_, i * size, False,
         )
     keep(scratch)
     keep(places)
