@@ -59,7 +59,7 @@ class GivenSettings:
         "counts",
     )
     prior_growth: float = _setting(
-        0.0, "nu, 0 to 1: prior precisions tau (n_i / mean n)^nu grow with a symbol's pairs n_i = c_i + D' s_i."
+        0.0, "nu, 0 to 1: prior precisions tau (n_i / 100)^nu grow with a symbol's pairs n_i = c_i + D' s_i."
     )
     background_users: float = _setting(
         1.0, "beta of the users, 0 to 1: they are censored in proportion to (alpha + c_i)^beta."

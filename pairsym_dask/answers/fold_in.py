@@ -298,7 +298,7 @@ class Fixed:
     def settle(self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray) -> np.ndarray:
         """Update xi_ij, b_i and u_i, in place, until they stay, s_i held; rows that do not within the limit."""
         settings, xi_star = self.commit.settings, self.commit.scalar("xi_star")
-        growth = prior_growth(settings, marginal, self.censored * weights, (self.total + self.censored) / self.users)
+        growth = prior_growth(settings, marginal, self.censored * weights)
         terms = Terms(
             settings.factors, row_offsets(padded_width(settings.factors)), self.censored * weights,
             2 * lambda_of(xi_star), self.items.packed.astype(settings.dtype),

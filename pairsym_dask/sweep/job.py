@@ -21,6 +21,7 @@ from .discount import Discount
 from .plan import Plan, Room
 from .shelf import SHELF, TABLES, Key
 
+PRIOR_PAIRS = 100.0  # pairs, shown and censored, of a symbol whose prior precision is tau itself
 VALUES = ("mean", "precision", "bias", "bias_precision")
 
 
@@ -30,11 +31,11 @@ def empty_values(n: int, settings: Settings) -> Values:
     return Values(np.empty(shape, dtype), np.empty(shape, dtype), np.empty(n, dtype), np.empty(n, dtype))
 
 
-def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray, mean: float) -> np.ndarray:
-    """How the prior precision of rows grows with their pairs: (n_i / mean n)^nu, n_i = c_i + D' s_i."""
+def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray) -> np.ndarray:
+    """How the prior precision of rows grows with their pairs: (n_i / 100)^nu, n_i = c_i + D' s_i."""
     if settings.prior_growth == 0:
         return np.ones(marginal.size)
-    return np.asarray(((marginal + censored) / mean) ** settings.prior_growth)
+    return np.asarray(((marginal + censored) / PRIOR_PAIRS) ** settings.prior_growth)
 
 
 @dataclass(frozen=True)
@@ -150,15 +151,14 @@ class Job:
     def empty_values(self, n: int) -> Values:
         return empty_values(n, self.settings)
 
-    def growth(self, side: str, marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def growth(self, marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Growth of a block's prior precisions."""
-        mean = (self.counts.total + self.censored) / self.plan.cuts[side].rows
-        return prior_growth(self.settings, marginal, self.censored * weights, mean)
+        return prior_growth(self.settings, marginal, self.censored * weights)
 
     def terms(self, side: str, block: int, base: Background, two_lambda_star: float, weights: np.ndarray) -> Terms:
         """What the update of a block takes beside its pairs."""
         settings = self.settings
-        growth = self.growth(side, self.marginal(side, block), weights)
+        growth = self.growth(self.marginal(side, block), weights)
         return Terms(
             settings.factors,
             row_offsets(self.width),

@@ -75,7 +75,7 @@ def close_block(job: Job, side: str, block: int, values: Values, before: np.ndar
     _check_finite(job, side, block, values, weights)
     marginal = job.marginal(side, block)
     selection = dirichlet_parameters(marginal, before, job.censored, settings.alpha)
-    growth = job.growth(side, marginal, weights)
+    growth = job.growth(marginal, weights)
     table = job.fill(values, weights)
     packed, sums = np.zeros(statistics_size(settings.factors)), np.zeros(6)
     moments.add_background(table, n, weights, growth, settings.factors, packed, sums)

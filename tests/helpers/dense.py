@@ -98,11 +98,11 @@ def counted_background(state, counts, *, alpha, levers) -> DenseState:
 
 
 def prior_precisions(state, counts, *, censored_ratio, tau_u, tau_v, levers) -> tuple[np.ndarray, np.ndarray]:
-    """tau (n_i / mean n)^nu with n_i = c_i + D' s_i, for users (I, 1) and items (J, 1)."""
+    """tau (n_i / 100)^nu with n_i = c_i + D' s_i, for users (I, 1) and items (J, 1)."""
     censored = censored_ratio * counts.sum()
     n_i = counts.sum(axis=1) + censored * state.user_background
     n_j = counts.sum(axis=0) + censored * state.item_background
-    grown = [tau * (n / n.mean()) ** levers.prior_growth for tau, n in ((tau_u, n_i), (tau_v, n_j))]
+    grown = [tau * (n / 100) ** levers.prior_growth for tau, n in ((tau_u, n_i), (tau_v, n_j))]
     return grown[0][:, None], grown[1][:, None]
 
 
