@@ -22,7 +22,7 @@ from .kernels.accelerate import is_compiled
 from .pairs.parts import Columns
 from .run.progress import duration
 from .sampler.chain import diagnose, sample
-from .settings import SIDES, GivenSettings, Settings, describe_settings
+from .settings import PRESETS, SIDES, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import Commit, ModelStore
 from .store.storage import is_local
@@ -45,6 +45,29 @@ class PairedSymbols(GivenSettings, Answers):
     _commits: tuple[Commit, ...] = ()
     _commit: Commit | None = None
     _counts: Counts | None = None
+
+    @classmethod
+    def paper(cls, **settings: Any) -> PairedSymbols:
+        """A model with the paper's own settings; its ranking is `recommend(..., popularity=1)`.
+
+        >>> model = PairedSymbols.paper(factors=20)
+        >>> model.censored_ratio, model.tau_u, model.selection
+        (1.0, 1.0, 'bayes')
+        """
+        return cls(**{**PRESETS["paper"], **settings})
+
+    @classmethod
+    def for_lists(cls, **settings: Any) -> PairedSymbols:
+        """A model whose lists are the best, chosen on validation pairs of real sets; more factors make them better.
+
+        Its posterior is a cold one and its background flat, so `probability` is further from the data's shares than
+        with the defaults: for probabilities and intervals take the defaults, or draws (`inference="gibbs"`).
+
+        >>> model = PairedSymbols.for_lists(factors=256)
+        >>> model.factors, model.temperature, model.discount
+        (256, 0.1, 0.3)
+        """
+        return cls(**{**PRESETS["lists"], **settings})
 
     def __sklearn_is_fitted__(self) -> bool:
         """For `sklearn.utils.validation.check_is_fitted`."""

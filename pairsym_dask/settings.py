@@ -23,6 +23,19 @@ POPULARITY_OF_DRAWS = 1.0  # the model's own p(j | i) ranks best where the poste
 POPULARITY = 0.35  # exponent of the ranking; docs/study.md has the evidence for this and for the defaults below
 
 
+# Settings that go together, by what they are for; docs/settings.md has the evidence.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "selection": "bayes", "prior_growth": 0.0,
+        "background_users": 1.0, "background_items": 1.0, "temperature": 1.0, "discount": 0.0,
+    },
+    "lists": {
+        "factors": 64, "censored_ratio": 20.0, "tau_u": 1.0, "tau_v": 1.0, "selection": "counts", "prior_growth": 1.0,
+        "background_users": 0.2, "background_items": 0.4, "temperature": 0.1, "discount": 0.3,
+    },
+}  # fmt: skip
+
+
 def other(side: str) -> str:
     """The side that a side is paired with.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import baselines
 from ..model import PairedSymbols
+from ..settings import PRESETS
 from ..store.counts import Counts
 
 
@@ -61,15 +62,14 @@ class Contender:
 def paired_symbols(factors: int) -> Contender:
     """This package's model at a number of factors; "tau" stands for the traits of both sides."""
     space = {
-        "tau": (1.0, 2.0, 4.0, 8.0),
-        "censored_ratio": (5.0, 10.0, 20.0),
-        "background_users": (0.0, 0.2, 0.5),
-        "background_items": (0.2, 0.4, 0.6),
-        "discount": (0.0, 0.3, 0.5),
+        "tau": (0.5, 1.0, 2.0),
+        "censored_ratio": (10.0, 20.0),
+        "temperature": (0.0, 0.1),
+        "discount": (0.3, 0.5),
         "sweeps": (8, 16),
-        "popularity": (0.2, 0.3, 0.45),
+        "popularity": (0.1, 0.35),
     }
-    fixed = {"factors": factors, "selection": "counts", "prior_growth": 1.0, "temperature": 0.1}
+    fixed = {**PRESETS["lists"], "factors": factors}
     return Contender(PairedSymbols, space, fixed)
 
 

@@ -8,8 +8,9 @@ from dataclasses import fields
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from ..settings import GivenSettings
+from ..settings import PRESETS, GivenSettings
 from .group import Place, column_options, where_options
 
 
@@ -33,6 +34,11 @@ def setting_options(function: Any) -> Any:
 @click.command()
 @click.argument("counts")
 @click.argument("model")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="Settings that go together: those of the paper, or those for the best lists; what is given beside it counts.",
+)
 @click.option("--sweeps", type=int, help="Sweeps in total [default: 20, for draws 300].")
 @click.option("--burn", type=int, help="Sweeps before the first draw [default: half of them].")
 @click.option("--thin", type=int, help="Every so many sweeps after those is a draw [default: 5].")
@@ -42,9 +48,13 @@ def setting_options(function: Any) -> Any:
 @click.option("--discard-damaged", is_flag=True, help="Set damaged sweeps aside and go on from the last sound one.")
 @setting_options
 @where_options
+@click.pass_context
 def fit(
+    context: click.Context,
+    /,
     counts: str,
     model: str,
+    preset: str | None,
     sweeps: int | None,
     burn: int | None,
     thin: int | None,
@@ -60,6 +70,9 @@ def fit(
     """Fit the model to a counts store; run it again to go on after an interruption."""
     from ..model import PairedSymbols, load
 
+    for name, value in PRESETS.get(preset or "", {}).items():
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            settings[name] = value
     with Place(scheduler) as client, _way_out(model):
         fitted = PairedSymbols(**settings).fit(
             counts, model, sweeps=sweeps, burn=burn, thin=thin, start=load(start) if start else None, tol=tol,

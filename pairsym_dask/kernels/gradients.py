@@ -75,22 +75,22 @@ class State(NamedTuple):
 
 
 @inlined
-def _matrix_stride(width: int) -> int:
+def matrix_stride(width: int) -> int:
     """Numbers a row of the background's matrix, with eight places for a batch of vectors beside it."""
     return stride_of(width) + WIDEST
 
 
 @inlined
-def _fill_matrix(square: Any, width: int, out: Any) -> None:
+def fill_matrix(square: Any, width: int, out: Any) -> None:
     for r in range(width):
         for k in range(0, width, LANES):
-            store(out, r * _matrix_stride(width) + k, load(square, r * width + k))
+            store(out, r * matrix_stride(width) + k, load(square, r * width + k))
 
 
 @inlined
-def _multiply(matrix: Any, vectors: Any, o: int, width: int, factors: int, out: Any) -> None:
+def multiply(matrix: Any, vectors: Any, o: int, width: int, factors: int, out: Any) -> None:
     """B x for eight rows x of `vectors` from o on, `stride_of(width)` apart, as rows of `out`."""
-    stride, pitch = stride_of(width), _matrix_stride(width)
+    stride, pitch = stride_of(width), matrix_stride(width)
     for k in range(0, factors, LANES):
         a, b, c, d, e, f, g, h = load_turned(vectors, o + k, stride)
         at = k * pitch + stride
@@ -106,7 +106,7 @@ def _multiply(matrix: Any, vectors: Any, o: int, width: int, factors: int, out: 
 
 
 @inlined
-def _add_sums(
+def add_row_sums(
     start: int, stop: int, indices: Any, counts: Any, parts: Any, own: Any, i: int, table: Any, width: int,
     factors: int, amount: Any, star: Any, cold: bool, places: Any, work: Any, weights: Any, out: Any, o: int,
 ) -> None:
@@ -159,7 +159,7 @@ def _find(indices: Any, start: int, stop: int, parts: Any, stride: int, places: 
 
 
 @inlined
-def _add_products(
+def add_row_products(
     start: int, stop: int, indices: Any, parts: Any, table: Any, width: int, weights: Any, vector: Any, v: int,
     places: Any, work: Any, out: Any, o: int,
 ) -> None:
@@ -191,13 +191,13 @@ def _add_products(
 
 
 @inlined
-def _begin_rows(
+def begin_rows(
     sums: Any, s: int, own: Any, i: int, rows: int, terms: Any, variances: Any, matrix: Any, width: int,
     mean: Any, residual: Any, direction: Any, inverse: Any, extra: Any, product: Any, amount: Any, o: int,
     products: Any, diagonal: Any, bias: Any, bias_precision: Any,
 ) -> None:
     """Residuals of a batch of rows at their old means, with new biases; `s` and `o` are places of sums and state."""
-    factors, stride, pitch = terms.factors, stride_of(width), _matrix_stride(width)
+    factors, stride, pitch = terms.factors, stride_of(width), matrix_stride(width)
     zero = splat(number(sums, 0.0))
     half = number(sums, 0.5)
     one, b_row = factors * pitch, (factors + 1) * pitch  # rows of the matrix: of the ones, of the biases
@@ -209,7 +209,7 @@ def _begin_rows(
         if lane < rows:
             for k in range(factors, width):
                 put(mean, at + k, number(sums, 0.0))
-    _multiply(matrix, mean, o, width, factors, products)
+    multiply(matrix, mean, o, width, factors, products)
     for lane in range(rows):
         at, here = o + lane * stride, s + lane * SUMS * width
         f = number(sums, terms.censored[i + lane])
@@ -259,7 +259,7 @@ def _begin_rows(
 
 
 @inlined
-def _step_rows(
+def step_rows(
     rows: int, i: int, o: int, width: int, products: Any, pulled: Any, u: int, mean: Any, residual: Any,
     direction: Any, inverse: Any, extra: Any, product: Any, amount: Any,
 ) -> None:
@@ -307,7 +307,7 @@ def update_rows_by_steps(
     stride = stride_of(width)
     star = kind(terms.two_lambda_star)
     scratch, places = np.empty(pair_work_size(width), table.dtype), np.empty(CHUNK, np.int64)
-    matrix = np.zeros(width * _matrix_stride(width) + WIDEST, table.dtype)
+    matrix = np.zeros(width * matrix_stride(width) + WIDEST, table.dtype)
     sums = np.zeros(LANES * SUMS * width + WIDEST, table.dtype)
     size = LANES * stride + WIDEST
     mean, residual, direction = np.zeros(size, table.dtype), np.zeros(size, table.dtype), np.zeros(size, table.dtype)
@@ -323,7 +323,7 @@ def update_rows_by_steps(
     inverse_, extra_, products_, pulled_ = aligned(inverse), aligned(extra), aligned(products), aligned(pulled)
     product_, amount_, out_mean = pointer(product), pointer(amount), pointer(out.mean)
     precision_, bias_, bias_precision_ = pointer(out.precision), pointer(out.bias), pointer(out.bias_precision)
-    _fill_matrix(pointer(square), width, matrix_)
+    fill_matrix(pointer(square), width, matrix_)
     zero = splat(kind(0.0))
     for i in range(0, n, LANES):
         rows = min(LANES, n - i)
@@ -332,24 +332,24 @@ def update_rows_by_steps(
         for lane in range(rows):
             if i + lane + 1 < n:
                 ask_row(indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, 2 * width)
-            _add_sums(
+            add_row_sums(
                 starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
                 kind(terms.censored[i + lane]), star, terms.cold, places_, work, weights_, sums_, lane * SUMS * width,
             )
-        _begin_rows(
+        begin_rows(
             sums_, 0, own_, i, rows, terms, variances_, matrix_, width, mean_, residual_, direction_, inverse_,
             extra_, product_, amount_, 0, products_, precision_, bias_, bias_precision_,
         )
         for _ in range(steps):
-            _multiply(matrix_, direction_, 0, width, factors, products_)
+            multiply(matrix_, direction_, 0, width, factors, products_)
             for k in range(0, LANES * stride, LANES):
                 store(pulled_, k, zero)
             for lane in range(rows):
-                _add_products(
+                add_row_products(
                     starts[i + lane], stops[i + lane], indices_, parts_, table_, width, weights_, direction_,
                     lane * stride, places_, work, pulled_, lane * stride,
                 )
-            _step_rows(
+            step_rows(
                 rows, i, 0, width, products_, pulled_, 0, mean_, residual_, direction_, inverse_, extra_, product_,
                 amount_,
             )
@@ -369,121 +369,3 @@ def update_rows_by_steps(
     keep(pulled)
     keep(product)
     keep(amount)
-
-
-@compiled
-def add_sums(
-    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, cold: bool,
-    weights: Any, out: Any,
-) -> None:
-    """Add the sums of some of the rows' pairs to `out` (rows, SUMS width), and write the pairs' W to `weights`."""
-    table = others.table
-    kind = table.dtype.type
-    starts, stops = pairs.starts, pairs.stops
-    scratch, places = np.empty(pair_work_size(width), table.dtype), np.empty(CHUNK, np.int64)
-    indices_, counts_, own_, table_ = pointer(pairs.indices), pointer(pairs.counts), pointer(own), pointer(table)
-    parts_, weights_, work, places_ = pointer(others.parts), pointer(weights), aligned(scratch), pointer(places)
-    out_ = pointer(out.reshape(-1))
-    for i in range(starts.size):
-        if i + 1 < starts.size:
-            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
-        _add_sums(
-            starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]),
-            kind(two_lambda_star), cold, places_, work, weights_, out_, i * SUMS * width,
-        )
-    keep(scratch)
-    keep(places)
-
-
-@compiled
-def weigh_pairs(
-    pairs: Any, others: Any, own: Any, width: int, factors: int, censored: Any, two_lambda_star: float, cold: bool,
-    weights: Any,
-) -> None:
-    """Write W of the rows' pairs to `weights`, the same as `add_sums` does."""
-    table = others.table
-    kind = table.dtype.type
-    starts, stops = pairs.starts, pairs.stops
-    scratch, places = np.empty(pair_work_size(width), table.dtype), np.empty(CHUNK, np.int64)
-    indices_, counts_, own_, table_ = pointer(pairs.indices), pointer(pairs.counts), pointer(own), pointer(table)
-    parts_, weights_, work, places_ = pointer(others.parts), pointer(weights), aligned(scratch), pointer(places)
-    for i in range(starts.size):
-        p, stop = starts[i], stops[i]
-        if p < stop:
-            fill_left(own_, i * 2 * width, factors, width, work)
-        while p < stop:
-            end = min(p + CHUNK, stop)
-            padded = take_pairs(indices_, counts_, p, end, parts_, table_, width, factors, places_, work)
-            energies(table_, width, places_, padded, work, cold)
-            weigh(padded, kind(censored[i]), kind(two_lambda_star), table_, work)
-            for q in range(end - p):
-                put(weights_, p + q, get(work, XI + q))
-            p = end
-    keep(scratch)
-    keep(places)
-
-
-@compiled
-def add_products(pairs: Any, others: Any, width: int, weights: Any, direction: Any, out: Any) -> None:
-    """Add sum W (z.p) z over some of the rows' pairs to `out`, with p the rows of `direction`; both (rows, stride)."""
-    table = others.table
-    starts, stops = pairs.starts, pairs.stops
-    scratch, places = np.empty(pair_work_size(width), table.dtype), np.empty(CHUNK, np.int64)
-    indices_, table_, parts_ = pointer(pairs.indices), pointer(table), pointer(others.parts)
-    weights_, work, places_ = pointer(weights), aligned(scratch), pointer(places)
-    direction_, out_, stride = pointer(direction.reshape(-1)), pointer(out.reshape(-1)), out.shape[1]
-    for i in range(starts.size):
-        if i + 1 < starts.size:
-            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
-        _add_products(
-            starts[i], stops[i], indices_, parts_, table_, width, weights_, direction_, i * stride, places_, work,
-            out_, i * stride,
-        )
-    keep(scratch)
-    keep(places)
-
-
-@compiled
-def begin_steps(
-    sums: Any, own: Any, terms: Any, square: Any, variances: Any, state: Any, precision: Any, bias: Any,
-    bias_precision: Any,
-) -> None:
-    """Fill `state` from gathered sums (rows, SUMS width), with precisions and biases; its rows come in eights."""
-    width, n = variances.size, sums.shape[0]
-    stride = stride_of(width)
-    matrix = np.zeros(width * _matrix_stride(width) + WIDEST, sums.dtype)
-    products = np.zeros(LANES * stride + WIDEST, sums.dtype)
-    matrix_, products_ = aligned(matrix), aligned(products)
-    _fill_matrix(pointer(square), width, matrix_)
-    for i in range(0, n, LANES):
-        _begin_rows(
-            pointer(sums.reshape(-1)), i * SUMS * width, pointer(own), i, min(LANES, n - i), terms, pointer(variances),
-            matrix_, width, pointer(state.mean.reshape(-1)), pointer(state.residual.reshape(-1)),
-            pointer(state.direction.reshape(-1)), pointer(state.inverse.reshape(-1)), pointer(state.extra.reshape(-1)),
-            pointer(state.product), pointer(state.amount), i * stride, products_, pointer(precision), pointer(bias),
-            pointer(bias_precision),
-        )
-    keep(matrix)
-    keep(products)
-
-
-@compiled
-def take_step(pulled: Any, factors: int, square: Any, width: int, state: Any) -> None:
-    """One step of all rows; `pulled` (rows in eights, stride) is sum W (z.p) z, and is overwritten."""
-    n = state.product.size
-    stride = stride_of(width)
-    matrix = np.zeros(width * _matrix_stride(width) + WIDEST, pulled.dtype)
-    products = np.zeros(LANES * stride + WIDEST, pulled.dtype)
-    matrix_, products_ = aligned(matrix), aligned(products)
-    direction_ = pointer(state.direction.reshape(-1))
-    _fill_matrix(pointer(square), width, matrix_)
-    for i in range(0, n, LANES):
-        _multiply(matrix_, direction_, i * stride, width, factors, products_)
-        _step_rows(
-            min(LANES, n - i), i, i * stride, width, products_, pointer(pulled.reshape(-1)), i * stride,
-            pointer(state.mean.reshape(-1)), pointer(state.residual.reshape(-1)), direction_,
-            pointer(state.inverse.reshape(-1)), pointer(state.extra.reshape(-1)), pointer(state.product),
-            pointer(state.amount),
-        )
-    keep(matrix)
-    keep(products)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import gradients
+from ..kernels import gathered
 from ..kernels.gradients import SUMS, State
 from ..kernels.outer import stride_of
 from ..kernels.rows import OtherSide, Pairs
@@ -75,7 +75,7 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
 
     def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
         weights = kept.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
-        gradients.add_sums(
+        gathered.add_sums(
             pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, job.cold, weights, out[k]
         )
 
@@ -98,7 +98,7 @@ def gather_products(job: Job, what: Gathering, directions: list[np.ndarray], sha
 
         def weigh(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
             weights = made.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
-            gradients.weigh_pairs(
+            gathered.weigh_pairs(
                 pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, job.cold, weights
             )
 
@@ -106,7 +106,7 @@ def gather_products(job: Job, what: Gathering, directions: list[np.ndarray], sha
         kept = dict(made)
 
     def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
-        gradients.add_products(pairs, others, width, kept[group], directions[k], out[k])
+        gathered.add_products(pairs, others, width, kept[group], directions[k], out[k])
 
     what.visit(job, share, visit)
     return out
@@ -140,7 +140,7 @@ def begin_block(job: Job, what: Gathering, sums: np.ndarray, base: Background, b
     values = job.empty_values(n)
     own_table = job.table(what.side, what.own, block)
     square, variances = base.dense(dtype)
-    gradients.begin_steps(
+    gathered.begin_steps(
         sums, own_table, terms, square, variances, state, values.precision, values.bias, values.bias_precision
     )
     return Standing(state, values.precision, values.bias, values.bias_precision)
@@ -155,7 +155,7 @@ def step_block(job: Job, standing: Standing, products: np.ndarray, base: Backgro
         mean=before.mean.copy(), residual=before.residual.copy(), direction=before.direction.copy(),
         product=before.product.copy(),
     )  # fmt: skip
-    gradients.take_step(products.copy(), job.settings.factors, square, job.width, state)
+    gathered.take_step(products.copy(), job.settings.factors, square, job.width, state)
     return Standing(state, standing.precision, standing.bias, standing.bias_precision)
 
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.sides import DTYPES, background_of, make_pairs, make_side, plain_update
 from numba import config
 
-from pairsym_dask.kernels import gradients, rows
+from pairsym_dask.kernels import gathered, gradients, rows
 from pairsym_dask.kernels.layout import WHOLE, padded_width, row_offsets, side_by_side
 from pairsym_dask.kernels.outer import stride_of
 
@@ -53,21 +53,21 @@ def updated(dtype, n, columns, factors, biases, steps):
     table, parts = side_by_side(0, step, tables)
     others = rows.OtherSide(parts, table)
     sums, again = np.zeros((n, gradients.SUMS * width), dtype), np.zeros(indices.size, dtype)
-    gradients.add_sums(pairs, others, own["table"], width, factors, censored, 0.21, False, again, sums)
+    gathered.add_sums(pairs, others, own["table"], width, factors, censored, 0.21, False, again, sums)
     checked = np.zeros(indices.size, dtype)
-    gradients.weigh_pairs(pairs, others, own["table"], width, factors, censored, 0.21, False, checked)
+    gathered.weigh_pairs(pairs, others, own["table"], width, factors, censored, 0.21, False, checked)
     assert (again == weights).all()
     assert (again == checked).all()
     pieces, eights = empty(), -(-n // 8) * 8
     shape = (eights, stride_of(width))
     state = gradients.State(*(np.zeros(shape, dtype) for _ in range(5)), np.zeros(n, dtype), np.zeros(n, dtype))
-    gradients.begin_steps(
+    gathered.begin_steps(
         sums, own["table"], terms, square, variances, state, pieces.precision, pieces.bias, pieces.bias_precision
     )
     for _ in range(steps):
         pulled = np.zeros(shape, dtype)
-        gradients.add_products(pairs, others, width, again, state.direction, pulled)
-        gradients.take_step(pulled, factors, square, width, state)
+        gathered.add_products(pairs, others, width, again, state.direction, pulled)
+        gathered.take_step(pulled, factors, square, width, state)
     pieces.mean[:] = state.mean[:n, :factors]
     return got, pieces, wanted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.command import run
 from helpers.stores import fitted_arrays, largest_difference, make_store, random_counts, reference
 
 import pairsym_dask as ps
@@ -84,3 +85,22 @@ def test_levers_outside_their_range_are_one_sentence(name, value, small, tmp_pat
 def test_levers_that_need_fixed_weights_say_so(selection, lever, small, tmp_path):
     with pytest.raises(ps.InputError, match="needs selection='counts'"):
         ps.PairedSymbols(selection=selection, **lever).fit(small, tmp_path / "m.zarr")
+
+
+def test_presets_are_one_word_away(small, tmp_path):
+    paper = ps.PairedSymbols.paper(factors=3, dtype="float64")
+    paper.fit(small, tmp_path / "paper.zarr", sweeps=3, progress=False)
+    state, _ = reference(small.to_scipy().toarray().astype(float), paper, 3)
+    assert largest_difference(paper, state) < 1e-8
+    lists = ps.PairedSymbols.for_lists(factors=3).fit(small, tmp_path / "lists.zarr", sweeps=2, progress=False)
+    assert ps.load(tmp_path / "lists.zarr").get_params() == lists.get_params()
+    assert (lists.temperature, lists.selection) == (0.1, "counts")
+
+
+def test_a_preset_on_the_command_line_yields_to_what_is_given(small, tmp_path):
+    done = run(
+        "fit", small.path, tmp_path / "m.zarr", "--preset", "lists", "--factors", 4, "--discount", 0.5, "--sweeps", 1
+    )
+    assert done.returncode == 0, done.stderr
+    model = ps.load(tmp_path / "m.zarr")
+    assert (model.factors, model.discount, model.temperature, model.censored_ratio) == (4, 0.5, 0.1, 20.0)
