@@ -292,7 +292,7 @@ class PairedSymbols(GivenSettings, Answers):
         from .report.report import write_report
 
         self._predictor  # noqa: B018 (a chain has no such page yet, and says so)
-        write_report(self, path, evaluation)
+        write_report(self, self._fitted, path, evaluation)
 
     def __repr__(self) -> str:
         if self._commit is None:

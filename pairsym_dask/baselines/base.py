@@ -101,10 +101,10 @@ class Density(Baseline):
 
     def conditional(self, user: Any) -> pd.Series:
         """p(j | i) over all items, indexed by item label; sums to one."""
-        p = self._conditional(self.counts.positions("users", [user]))[0]
+        p = self.conditionals(self.counts.positions("users", [user]))[0]
         return pd.Series(p, index=pd.Index(self.counts.item_ids, name="item"), name="probability")
 
-    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+    def conditionals(self, positions: np.ndarray) -> np.ndarray:
         """p(j | i) of users by row number, (users, items), rows that sum to one."""
         raise NotImplementedError
 

@@ -21,6 +21,6 @@ class Popularity(Density):
     def _score(self, positions: np.ndarray) -> np.ndarray:
         return np.tile(self._popularity, (positions.size, 1))
 
-    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+    def conditionals(self, positions: np.ndarray) -> np.ndarray:
         p = self._popularity + 1
         return np.tile(p / p.sum(), (positions.size, 1))

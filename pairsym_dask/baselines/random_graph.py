@@ -73,7 +73,7 @@ class RandomGraph(Density):
         like = sigma_of(*energy(self._users.take(positions), self._items))
         return like * self._rate if self.ranking == "pop*like" else like
 
-    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+    def conditionals(self, positions: np.ndarray) -> np.ndarray:
         p = sigma_of(*energy(self._users.take(positions), self._items)) * self._rate
         return np.asarray(p / p.sum(1, keepdims=True))
 

@@ -148,5 +148,5 @@ class SoftmaxMAP(Density):
         p /= p.sum(1, keepdims=True)
         return np.asarray(p)
 
-    def _conditional(self, positions: np.ndarray) -> np.ndarray:
+    def conditionals(self, positions: np.ndarray) -> np.ndarray:
         return self._score(positions)

@@ -139,8 +139,8 @@ class Scorer:
         scores = np.asarray(self.model.scores(users, **self.arguments))
         log_p = np.full(row.size, np.nan)
         with np.errstate(divide="ignore"):  # p = 0 is -inf, and shown so
-            if hasattr(self.model, "_conditional"):
-                log_p = np.log(self.model._conditional(positions)[row, item])
+            if hasattr(self.model, "conditionals"):
+                log_p = np.log(self.model.conditionals(positions)[row, item])
             elif hasattr(self.model, "conditional"):
                 for k, r in enumerate(row):
                     if k == 0 or r != row[k - 1]:

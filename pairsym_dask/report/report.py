@@ -31,18 +31,21 @@ NAMED = 8  # symbols named at each end of the polarising picture
 
 
 def write_report(
-    model: PairedSymbols, path: str | os.PathLike[str], evaluation: Evaluation | Comparison | None = None
+    model: PairedSymbols,
+    commit: Commit,
+    path: str | os.PathLike[str],
+    evaluation: Evaluation | Comparison | None = None,
 ) -> None:
     """Write the page about a fitted model to a file."""
     place = Path(path)
     if place.is_dir() or not place.parent.is_dir():
         raise InputError(f"{path} is a folder, or its folder is not there; give the name of a file to write")
-    place.write_text(render(model, evaluation), encoding="utf-8")
+    place.write_text(render(model, commit, evaluation), encoding="utf-8")
 
 
-def render(model: PairedSymbols, evaluation: Evaluation | Comparison | None = None) -> str:
-    """The page about a fitted model; the posterior is read a block at a time."""
-    commit, counts = model._fitted, model.counts
+def render(model: PairedSymbols, commit: Commit, evaluation: Evaluation | Comparison | None = None) -> str:
+    """The page about a fitted model, opened at a commit; the posterior is read a block at a time."""
+    counts = model.counts
     bins = {side: histogram(counts, side) for side in ("users", "items")}
     sides = {side: summarise_side(commit, counts, side, bins[side]) for side in bins}
     parts = [

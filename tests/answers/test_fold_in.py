@@ -233,8 +233,8 @@ def test_bad_frames_are_refused_in_words(small_model, frame, words):
 
 
 def test_other_things_than_frames_and_unused_counts_are_named(small_model):
-    with pytest.raises(ps.InputError, match="pandas or arrow frame with columns 'user' and 'item', not a list"):
-        small_model.fold_in([("a", 1)])
+    with pytest.raises(ps.InputError, match="pandas or arrow frame with columns 'user' and 'item', not an? int"):
+        small_model.fold_in(7)
     with pytest.raises(ps.InputError, match="must be different columns, not 'user', 'user'"):
         small_model.fold_in(pd.DataFrame({"user": [1]}), item="user")
     with pytest.warns(UserWarning, match='"count" of the frame is not used'):

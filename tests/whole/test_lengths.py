@@ -8,11 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MOST = 400  # lines
-OFFENDERS = {  # may only shrink
-    "pairsym_dask/kernels/gradients.py",
-}
 CASES = [
-    pytest.param(path, id=name, marks=[pytest.mark.xfail(strict=True)] if name in OFFENDERS else [])
+    pytest.param(path, id=name)
     for folder in ("pairsym_dask", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
     for name in [str(path.relative_to(ROOT))]

@@ -6,7 +6,7 @@ import pytest
 from helpers.source import Module, modules
 
 MODULES = modules()
-OFFENDERS = {"evaluation/ranks", "report/report"}  # may only shrink
+EXTENDED = {"model": "answers", "sampler/chain": "sweep"}  # folders of classes that a module's classes extend
 MADE = {module.name: module.private_names_made() for module in MODULES}
 
 
@@ -14,14 +14,8 @@ def made_in(folder: str) -> set[str]:
     return {name for module in MODULES if module.folder == folder for name in MADE[module.name]}
 
 
-CASES = [
-    pytest.param(module, id=module.name, marks=[pytest.mark.xfail(strict=True)] if module.name in OFFENDERS else [])
-    for module in MODULES
-]
-
-
-@pytest.mark.parametrize("module", CASES)
+@pytest.mark.parametrize("module", MODULES, ids=[module.name for module in MODULES])
 def test_no_private_name_crosses_a_folder(module: Module):
     # An attribute's owner is not known from the source alone: a name is foreign if only other folders make it.
-    foreign = set().union(*MADE.values()) - made_in(module.folder)
+    foreign = set().union(*MADE.values()) - made_in(module.folder) - made_in(EXTENDED.get(module.name, module.folder))
     assert [f"line {line}: {name}" for line, name in module.private_names_used() if name in foreign] == []
