@@ -233,7 +233,7 @@ def test_bad_frames_are_refused_in_words(small_model, frame, words):
 
 
 def test_other_things_than_frames_and_unused_counts_are_named(small_model):
-    with pytest.raises(ps.InputError, match="pandas or arrow frame with columns 'user' and 'item', not an? int"):
+    with pytest.raises(ps.InputError, match="list of items, or a frame with columns 'user' and 'item', not a int"):
         small_model.fold_in(7)
     with pytest.raises(ps.InputError, match="must be different columns, not 'user', 'user'"):
         small_model.fold_in(pd.DataFrame({"user": [1]}), item="user")
