@@ -99,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", default=",".join(SETS), help="which of the sets, by name")
     parser.add_argument("--wrong", type=float, default=1.0, help="factor by which the censored ratio is wrong")
+    parser.add_argument("--longer", type=int, default=1, help="so many times the sweeps, for the same number of draws")
     parser.add_argument("--random-state", type=int, default=0)
     parser.add_argument("--results", default="workflows/results")
     arguments = parser.parse_args()
@@ -110,12 +111,12 @@ def main() -> None:
             counts, truth, ratio = simulate(shape, folder / "counts.zarr", rng)
             settings = {"factors": shape.factors, "censored_ratio": arguments.wrong * ratio}
             start = ps.PairedSymbols(**settings).fit(counts, folder / "fit.zarr", sweeps=20, progress=False)
-            began = time.perf_counter()
+            began, sweeps = time.perf_counter(), arguments.longer * shape.sweeps
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the chain has not settled")
                 chain = ps.PairedSymbols(**settings, inference="gibbs").fit(
-                    counts, folder / "chain.zarr", sweeps=shape.sweeps, burn=shape.sweeps // 3, thin=2, start=start,
-                    progress=False,
+                    counts, folder / "chain.zarr", sweeps=sweeps, burn=sweeps // 3, thin=2 * arguments.longer,
+                    start=start, progress=False,
                 )  # fmt: skip
             seconds = time.perf_counter() - began
             diagnostics = chain.diagnostics
@@ -136,7 +137,9 @@ def main() -> None:
             print(f"  {seconds:.0f} s, r_hat {results[name]['r_hat']:.2f}, effective {results[name]['effective']:.0f}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    benchmarking.save(f"draw_coverage_{arguments.wrong:g}", results, arguments.results)
+    benchmarking.save(
+        "draw_coverage", {"wrong": arguments.wrong, "longer": arguments.longer, **results}, arguments.results
+    )
 
 
 if __name__ == "__main__":
