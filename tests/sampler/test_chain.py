@@ -141,6 +141,7 @@ def test_kills_at_any_operation_lose_no_sweep_and_change_no_bit(tmp_path, folder
     assert struck >= 10
 
 
+@pytest.mark.cluster
 def test_a_cluster_draws_the_same_bits(tmp_path, counts, reference):
     from distributed import Client, LocalCluster
 
