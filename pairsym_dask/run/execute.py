@@ -17,12 +17,14 @@ from dask.callbacks import Callback
 
 from ..errors import PairsymError, SchedulerError
 from ..store.storage import Storage
-from .workers import Pass, memory_trouble, versions
+from .workers import Pass, memory_trouble, paused_workers, versions
 
 Graph = dict[str, Any]
 CONNECT_SECONDS = 20
 LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
 POLL_SECONDS = 1.0
+STALLED_SECONDS = 25.0  # without a finished task while workers are paused: time to say so
+PAUSED_SECONDS = 300.0  # and time to end
 _AGAIN = "what is committed is safe: run the fit again to go on"
 
 
@@ -114,6 +116,14 @@ class Executor:
 
     def __init__(self, client: Any = None, threads: int | None = None) -> None:
         self.client = active_client(client)
+        if client is None and self.client is not None and self.client.status != "running":
+            if threads is None:
+                raise SchedulerError(
+                    f"the current dask client has lost its scheduler at {_address(self.client)}; close it, make "
+                    "another one, or give threads= to run without a cluster"
+                )
+            self.client = None
+        self._progressed = 0.0
         self.threads = threads or default_threads()
         self._warned = False
 
@@ -167,8 +177,9 @@ class Executor:
         def work() -> list[Any]:
             futures = self.client.get(graph, keys, sync=False)
             try:
-                if on_done is not None:
-                    for future in as_completed(futures, loop=self.client.loop):
+                for future in as_completed(futures, loop=self.client.loop):
+                    self._progressed = time.monotonic()
+                    if on_done is not None:
                         on_done(future.key)
                 return list(self.client.gather(futures))
             finally:
@@ -203,10 +214,26 @@ class Executor:
             finally:
                 done.set()
 
+        self._progressed = time.monotonic()
         threading.Thread(target=run, daemon=True, name="pairsym-cluster").start()
-        watch = _Watch(self.client)
+        watch, told = _Watch(self.client), False
         while not done.wait(POLL_SECONDS):
-            self._warn_of_memory(watch.workers())
+            workers = watch.workers()
+            self._warn_of_memory(workers)
+            idle = time.monotonic() - self._progressed
+            if (trouble := paused_workers(workers)) is None:
+                told = False
+            elif idle > PAUSED_SECONDS:
+                raise SchedulerError(f"{trouble}; nothing was finished for {PAUSED_SECONDS:.0f} s; {_AGAIN}")
+            elif idle > STALLED_SECONDS and not told:
+                told = True
+                left = PAUSED_SECONDS - STALLED_SECONDS
+                warnings.warn(
+                    f"{trouble}; nothing was finished for {idle:.0f} s, and the fit ends in {left:.0f} s unless that "
+                    "changes",
+                    UserWarning,
+                    stacklevel=2,
+                )
         if "error" not in answer:
             return answer["value"]
         error = answer["error"]

@@ -48,8 +48,17 @@ class Pass:
         return None
 
 
+ADVICE = "give workers more memory or fewer threads each, or a smaller memory= to the fit"
+
+
+def paused_workers(workers: dict[str, Any]) -> str | None:
+    """Which workers are paused, and what would help; None when none is. `workers` is as a scheduler describes them."""
+    paused = [address for address, worker in workers.items() if worker.get("status") == "paused"]
+    return f"{_some(paused)} paused for want of memory: no task runs there; {ADVICE}" if paused else None
+
+
 def memory_trouble(workers: dict[str, Any]) -> str | None:
-    """Which workers lack memory, in a sentence; None when none does. `workers` is as a scheduler describes them."""
+    """Which workers lack memory, in a sentence; None when none does."""
     spilled = {
         address: size
         for address, worker in workers.items()
@@ -63,9 +72,7 @@ def memory_trouble(workers: dict[str, Any]) -> str | None:
         troubles.append(
             f"{_some(list(spilled))} spilled to disk ({format_bytes(sum(spilled.values()))}), which is slow"
         )
-    if not troubles:
-        return None
-    return f"{'; '.join(troubles)}; give workers more memory or fewer threads each, or a smaller memory= to the fit"
+    return f"{'; '.join(troubles)}; {ADVICE}" if troubles else None
 
 
 def _some(addresses: list[str]) -> str:
