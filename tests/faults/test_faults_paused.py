@@ -49,8 +49,11 @@ def test_after_a_scheduler_died_the_same_session_goes_on(small, tmp_path):
             cluster.scheduler.wait()
             with pytest.raises(ps.SchedulerError, match="scheduler"):
                 ps.PairedSymbols(factors=2).fit(small, path, sweeps=2, progress=False)
-            with pytest.raises(ps.SchedulerError, match=r"has lost its scheduler at tcp://.*or give threads="):
-                ps.PairedSymbols(factors=2).fit(small, path, sweeps=2, progress=False)
+            if (
+                client.status != "closed"
+            ):  # it tries to reach its scheduler for half a minute, and then is none any more
+                with pytest.raises(ps.SchedulerError, match=r"has lost its scheduler at tcp://.*or give threads="):
+                    ps.PairedSymbols(factors=2).fit(small, path, sweeps=2, progress=False)
             model = ps.PairedSymbols(factors=2).fit(small, path, sweeps=2, progress=False, threads=1)
             assert model.history["sweep"].iloc[-1] == 2
         finally:
