@@ -115,14 +115,14 @@ class Executor:
     """Runs graphs on one scheduler; `threads` is how many tasks are under way at a time without a cluster."""
 
     def __init__(self, client: Any = None, threads: int | None = None) -> None:
-        self.client = active_client(client)
+        self.client, self._alone = active_client(client), False
         if client is None and self.client is not None and self.client.status != "running":
             if threads is None:
                 raise SchedulerError(
                     f"the current dask client has lost its scheduler at {_address(self.client)}; close it, make "
                     "another one, or give threads= to run without a cluster"
                 )
-            self.client = None
+            self.client, self._alone = None, True  # dask itself would still turn to it
         self._progressed = 0.0
         self.threads = threads or default_threads()
         self._warned = False
@@ -147,7 +147,8 @@ class Executor:
             return []
         if self.client is not None:
             return self._run_on_cluster(graph, keys, on_done)
-        get = dask.base.get_scheduler() or dask.base.get_scheduler(scheduler="threads")
+        get = None if self._alone else dask.base.get_scheduler()
+        get = get or dask.base.get_scheduler(scheduler="threads")
         # BLAS must not start threads of its own in each of ours.
         with _blas().limit(limits=1, user_api="blas"), Callback(posttask=lambda key, *_: on_done and on_done(key)):
             return list(get(graph, keys, num_workers=self.threads))
