@@ -147,7 +147,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if sys.argv[4] == "start":
-    fit._Fit.start = die
+    fit.Fit.start = die
 ps.load(sys.argv[1]).update(pd.read_parquet(sys.argv[2]), sys.argv[3] + "/counts.zarr", sys.argv[3] + "/model.zarr",
     count="count", sweeps=3, progress=False, callback=lambda sweep, *_: sweep == 2 and die())
 """
