@@ -62,12 +62,11 @@ class Contender:
 def paired_symbols(factors: int) -> Contender:
     """This package's model at a number of factors; "tau" stands for the traits of both sides."""
     space = {
-        "tau": (0.5, 1.0, 2.0),
-        "censored_ratio": (10.0, 20.0),
+        "tau": (0.5, 0.7, 1.0),
         "temperature": (0.0, 0.1),
         "discount": (0.3, 0.5),
         "sweeps": (8, 16),
-        "popularity": (0.1, 0.35),
+        "popularity": (0.0, 0.2, 0.35),
     }
     fixed = {**PRESETS["lists"], "factors": factors}
     return Contender(PairedSymbols, space, fixed)

@@ -214,7 +214,7 @@ class Passes:
         for bundle in self.plan.bundles(every.side, self.job.room.bundle):
             mine = replace(every, logits=[weights.block(block) for block in bundle], blocks=bundle)
             what = steps.hold(f"rows-{bundle[0]}", mine)
-            sums = self._add_shares(steps, "sums", bundle, by_steps.gather_sums, what)
+            sums = self._add_shares(steps, f"{every.side}-sums", bundle, by_steps.gather_sums, what)
             standing = [
                 steps.add("begin", block, by_steps.begin_block, steps.job, what, key, ground, block)
                 for block, key in zip(bundle, sums, strict=True)
@@ -224,7 +224,9 @@ class Passes:
                     steps.add(f"direction-{step}", block, by_steps.direction, steps.job, key)
                     for block, key in zip(bundle, standing, strict=True)
                 ]
-                products = self._add_shares(steps, f"step-{step}", bundle, by_steps.gather_products, what, ahead)
+                products = self._add_shares(
+                    steps, f"{every.side}-step-{step}", bundle, by_steps.gather_products, what, ahead
+                )
                 standing = [
                     steps.add(f"step-{step}", block, by_steps.step_block, steps.job, key, product, ground)
                     for block, key, product in zip(bundle, standing, products, strict=True)
@@ -258,7 +260,7 @@ class Passes:
         for bundle in self.plan.bundles(side, self.job.room.bundle):
             logits = steps.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
             task = tasks.gather_statistics, side, own, its, star, logits, weights.log_z, bundle
-            roots += self._add_shares(steps, "statistics", bundle, *task)
+            roots += self._add_shares(steps, side, bundle, *task)
         return roots
 
     def _tree(self, steps: Steps, name: str, block: int, keys: list[str]) -> str:

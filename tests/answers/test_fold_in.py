@@ -239,5 +239,5 @@ def test_other_things_than_frames_and_unused_counts_are_named(small_model):
         small_model.fold_in(pd.DataFrame({"user": [1]}), item="user")
     with pytest.warns(UserWarning, match='"count" of the frame is not used'):
         small_model.fold_in(pd.DataFrame({"user": [1], "item": [2], "count": [3]}))
-    with pytest.raises(ps.InputError, match="counts must be positive: row 0 of the frame has count -3"):
+    with pytest.raises(ps.InputError, match=r"1 with a negative count \(first: '-3' in row 0 of the frame\)"):
         small_model.fold_in(pd.DataFrame({"user": [1], "item": [2], "count": [-3]}), count="count")

@@ -228,6 +228,8 @@ def test_nothing_is_removed_but_through_the_disk_of_a_storage() -> None:
         ("store/local.py", "disk.rmdir"),
         ("store/remote.py", "self.fs.rm"),
         ("store/remote.py", "self.fs.rm_file"),
+        ("benchmarks/benchmark.py", "tempfile.TemporaryDirectory"),
+        ("benchmarks/parts.py", "tempfile.TemporaryDirectory"),
         ("demo.py", "tempfile.TemporaryDirectory"),
         ("evaluation/tune.py", "tempfile.TemporaryDirectory"),
     }
