@@ -202,7 +202,7 @@ def test_labels_of_another_type_are_refused_and_nothing_is_left(tmp_path, early)
         updated(early, tmp_path, text)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "late.csv").write_text("user,item,count\n1,2,1\n4,two,1\n")
-    with pytest.raises(ps.InputError, match=r"items are integers elsewhere, but row 1 of .*late.csv has 'two'"):
+    with pytest.raises(ps.InputError, match=r"items are integers elsewhere, but line 3 of .*late.csv has 'two'"):
         updated(early, tmp_path, tmp_path / "late.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["late.csv"]
 
