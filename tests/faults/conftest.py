@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ def server() -> Iterator[FaultyServer]:
     s3fs = pytest.importorskip("s3fs")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = FaultyServer()
-    s3fs.S3FileSystem(use_listings_cache=False, **server.options()).mkdir("bucket")
+    with suppress(FileExistsError):  # servers of one process share what they hold
+        s3fs.S3FileSystem(use_listings_cache=False, **server.options()).mkdir("bucket")
     yield server
     server.close()
 

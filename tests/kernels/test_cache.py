@@ -24,7 +24,8 @@ PROGRAM = "from pairsym_dask.melting import melted; print(melted(), sum(melted.s
 
 def run(folder: Path) -> tuple[int, int, set[str]]:
     """What the kernel returns, how often it was found compiled, and the cache folders that there are."""
-    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    settings = {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache"), "NUMBA_DISABLE_JIT": "0"}
+    environment = os.environ | settings
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     value, hits = map(int, done.stdout.split())

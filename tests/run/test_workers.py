@@ -70,4 +70,4 @@ def test_task_names_read_as_steps_of_the_algorithm(small, tmp_path):
     steps = {"start-users", "start-items", "update-users", "select-items", "observe-items", "weigh-items"}
     steps |= {"gather-items", "update-items", "finish-users"}
     assert steps <= names
-    assert names - steps <= {"add-statistics", "add-selection", "take-selection", "pick-statistics"}
+    assert names - steps <= {"add-items", "add-selection", "take-selection", "pick-items"}
