@@ -31,6 +31,7 @@ MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside
 
 
 STEPS = 3  # of conjugate gradients a half-sweep, from the old mean
+SMALL = 32  # factors below which systems are solved whatever the model says: exact, and a sweep is cheap there anyway
 # Nanoseconds of one core: a pair, a pair's K, its K^2; a row's K^2, its K^3. Fitted to whole sweeps of xbox-movies x
 # 0.1 with either solver: gradients took 1.08 of the time at K = 32 and 0.88 at K = 64.
 CHOLESKY = (20.0, 1.1, 0.021, 0.35, 0.0035)
@@ -47,6 +48,8 @@ def solver_seconds(costs: tuple[float, ...], factors: int, rows: int, pairs: int
 
 def choose_solver(factors: int, rows: int, pairs: int) -> str:
     """Cholesky solves every row's system; gradients take a few steps towards its solution, for less at large K."""
+    if factors < SMALL:
+        return "cholesky"
     solved, stepped = (solver_seconds(costs, factors, rows, pairs) for costs in (CHOLESKY, GRADIENTS))
     return "cholesky" if solved <= stepped else "gradients"
 
