@@ -62,6 +62,8 @@ def _row(option: click.Option) -> str:
     meaning, default = option.help or "", ""
     if "[default:" in meaning:
         meaning, default = meaning.rstrip(". ").removesuffix("]").split(" [default: ")
+    elif isinstance(option.show_default, str):
+        default = option.show_default
     elif option.show_default:
         default = f"`{_default(option)}`"
     return f"| {words} | {meaning.replace('|', chr(92) + '|')} | {default} |"

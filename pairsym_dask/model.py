@@ -346,7 +346,7 @@ def _interrupted(store: ModelStore) -> FitInterrupted:
 
 
 def _words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items() if value is not None)
 
 
 def load(

@@ -9,7 +9,15 @@ from .errors import InputError
 from .options import fraction, one_of, positive_number, seed, truth, whole_number
 
 SIDES = ("users", "items")
-# Levers of the variational fit, switched off.
+# Levers of the variational fit, switched off: the model itself, which is what draws are from.
+_OFF = {
+    "prior_growth": 0.0,
+    "background_users": 1.0,
+    "background_items": 1.0,
+    "temperature": 1.0,
+    "discount": 0.0,
+}
+# What a lever is in a variational fit when it is not given.
 _LEVERS = {
     "prior_growth": 0.0,
     "background_users": 1.0,
@@ -17,8 +25,9 @@ _LEVERS = {
     "temperature": 1.0,
     "discount": 0.0,
 }
+_BY_COUNTS = ("prior_growth", "background_users", "background_items")  # levers that need selection="counts"
 # What stores that do not know of a setting were fitted with.
-_BEFORE = {**_LEVERS, "inference": "variational", "hyperpriors": True}
+_BEFORE = {**_OFF, "inference": "variational", "hyperpriors": True}
 POPULARITY_OF_DRAWS = 1.0  # the model's own p(j | i) ranks best where the posterior is exact
 POPULARITY = 0.35  # exponent of the ranking; docs/study.md has the evidence for this and for the defaults below
 
@@ -54,7 +63,8 @@ def _setting(default: Any, meaning: str, *choices: str) -> Any:
 class GivenSettings:
     """What decides the numbers of a fit, together with the counts, as people give it: unchecked, may be changed.
 
-    The one table of settings: `PairedSymbols` takes and shows them, `pairsym fit` has an option for each.
+    The one table of settings: `PairedSymbols` takes and shows them, `pairsym fit` has an option for each. A lever that
+    is None is not given: `Settings` finds its value by what the other settings are.
     """
 
     factors: int = _setting(20, "K, traits a symbol.")
@@ -72,19 +82,19 @@ class GivenSettings:
         "counts",
     )
     prior_growth: float = _setting(
-        0.0, "nu, 0 to 1: prior precisions tau (n_i / 100)^nu grow with a symbol's pairs n_i = c_i + D' s_i."
+        None, "nu, 0 to 1: prior precisions tau (n_i / 100)^nu grow with a symbol's pairs n_i = c_i + D' s_i."
     )
     background_users: float = _setting(
-        1.0, "beta of the users, 0 to 1: they are censored in proportion to (alpha + c_i)^beta."
+        None, "beta of the users, 0 to 1: they are censored in proportion to (alpha + c_i)^beta."
     )
     background_items: float = _setting(
-        1.0, "beta of the items, 0 to 1: they are censored in proportion to (alpha + c_j)^beta."
+        None, "beta of the items, 0 to 1: they are censored in proportion to (alpha + c_j)^beta."
     )
     temperature: float = _setting(
-        1.0, "T, 0 to 1: posterior variances count T times in the updates; 1 is the posterior, below it a cold one."
+        None, "T, 0 to 1: posterior variances count T times in the updates; 1 is the posterior, below it a cold one."
     )
     discount: float = _setting(
-        0.0, "w, 0 to 1: pairs count c_ij (c_i c_j)^-w, scaled to the same sum, so that active symbols weigh less."
+        None, "w, 0 to 1: pairs count c_ij (c_i c_j)^-w, scaled to the same sum, so that active symbols weigh less."
     )
     dtype: str = _setting("float32", "Numbers of the posterior.", "float32", "float64")
     random_state: int = _setting(0, "Seed of the start and of draws.")
@@ -115,26 +125,32 @@ class Settings(GivenSettings):
         }
         for name in ("censored_ratio", "tau_u", "tau_v", "tau_b", "alpha"):
             checked[name] = positive_number(name, getattr(self, name))
-        for name in _LEVERS:
-            checked[name] = fraction(name, getattr(self, name), ends=True)
+        for name in _OFF:
+            given = getattr(self, name)
+            checked[name] = fraction(name, self._lever(name) if given is None else given, ends=True)
         self.__dict__.update(checked)
         for setting in fields(self):
             if setting.metadata["choices"]:
                 one_of(setting.name, getattr(self, setting.name), setting.metadata["choices"])
         if self.selection != "counts":
-            for name in ("background_users", "background_items", "prior_growth"):
-                if getattr(self, name) != _LEVERS[name]:
+            for name in _BY_COUNTS:
+                if getattr(self, name) != _OFF[name]:
                     raise InputError(
                         f"{name}={getattr(self, name)!r} needs selection='counts'; "
-                        f"with selection={self.selection!r} it must be {_LEVERS[name]!r}"
+                        f"with selection={self.selection!r} it must be {_OFF[name]!r}"
                     )
         if self.inference == "gibbs":
-            for name, off in _LEVERS.items():
+            for name, off in _OFF.items():
                 if getattr(self, name) != off:
                     raise InputError(
                         f"{name}={getattr(self, name)!r} is a lever of the variational fit; with inference='gibbs', "
-                        f"which draws from the model itself, it must be {off!r}"
+                        f"which draws from the model itself, leave it out or give {off!r}"
                     )
+
+    def _lever(self, name: str) -> float:
+        """A lever that is not given: off for draws and where it cannot be, else its default."""
+        off = self.inference == "gibbs" or (name in _BY_COUNTS and self.selection != "counts")
+        return _OFF[name] if off else _LEVERS[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__:
@@ -162,11 +178,22 @@ class Settings(GivenSettings):
         return asdict(self)
 
 
+def default_words(name: str) -> str:
+    """The default of a setting as people read it, whatever stands for it in the table.
+
+    >>> default_words("factors"), default_words("temperature")
+    ('20', '1.0 (1.0 for draws)')
+    """
+    value = getattr(Settings(), name)
+    return f"{value!r} ({_OFF[name]!r} for draws)" if name in _OFF else repr(value)
+
+
 def describe_settings() -> str:
     """The table of settings in the form of a docstring's parameters."""
     lines = []
     for setting in fields(GivenSettings):
         choices = setting.metadata["choices"]
         kind = "{" + ", ".join(map(repr, choices)) + "}" if choices else setting.type
-        lines += [f"    {setting.name} : {kind}, default {setting.default!r}", f"        {setting.metadata['meaning']}"]
+        default = f"default {default_words(setting.name)}"
+        lines += [f"    {setting.name} : {kind}, {default}", f"        {setting.metadata['meaning']}"]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..settings import PRESETS, GivenSettings
+from ..settings import PRESETS, GivenSettings, default_words
 from .group import Place, column_options, where_options
 
 
@@ -24,7 +24,7 @@ def setting_options(function: Any) -> Any:
             f"--{word}/--no-{word}" if flag else f"--{word}",
             type=None if flag else click.Choice(choices) if choices else kinds[str(setting.type)],
             default=setting.default,
-            show_default=True,
+            show_default=True if setting.default is not None else default_words(setting.name),
             help=setting.metadata["meaning"],
         )
         function = option(function)

@@ -35,13 +35,14 @@ def fitted_arrays(model: PairedSymbols) -> dict[str, np.ndarray]:
 def reference(dense: np.ndarray, model: PairedSymbols, sweeps: int) -> tuple[DenseState, float]:
     """The dense reference after some sweeps from the model's own start, and its bound."""
     users, items = dense.shape
-    if model.discount:
-        dense = discounted(dense, model.discount)
+    given = model._fitted.settings
+    if given.discount:
+        dense = discounted(dense, given.discount)
     means = {
         side: start.start_scale(model.factors) * start.starting_normals(model.random_state, side, 0, n, model.factors)
         for side, n in (("users", users), ("items", items))
     }
-    levers = Levers(model.prior_growth, model.background_users, model.background_items, model.temperature)
+    levers = Levers(given.prior_growth, given.background_users, given.background_items, given.temperature)
     common = {
         "censored_ratio": model.censored_ratio, "alpha": model.alpha, "biases": model.biases,
         "selection": model.selection, "levers": levers,

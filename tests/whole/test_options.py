@@ -8,8 +8,10 @@ from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import pairsym_dask as ps
+import pairsym_dask.settings as settings_module
 from pairsym_dask.cli import pairsym
 from pairsym_dask.options import fraction, one_of, positive_number, seed, truth, whole_number
 from pairsym_dask.settings import Settings
@@ -75,3 +77,33 @@ def test_checked_settings_cannot_change_and_compare_by_value():
     assert len({settings, Settings(factors=3, dtype="float64"), Settings()}) == 2
     with pytest.raises(FrozenInstanceError, match="factors cannot become 4"):
         settings.factors = 4
+
+
+LEVERS = ("prior_growth", "background_users", "background_items", "temperature", "discount")
+
+
+def test_a_lever_that_is_not_given_is_found_by_the_other_settings(monkeypatch):
+    """Whatever the defaults of the variational fit are, draws are from the model itself."""
+    off = {name: getattr(Settings(inference="gibbs"), name) for name in LEVERS}
+    assert off == {name: ps.PairedSymbols.paper().get_params()[name] for name in LEVERS}
+    turned = {name: ps.PairedSymbols.for_lists().get_params()[name] for name in LEVERS}
+    monkeypatch.setattr(settings_module, "_LEVERS", turned)
+    assert {name: getattr(Settings(selection="counts"), name) for name in LEVERS} == turned
+    assert {name: getattr(Settings(inference="gibbs", selection="counts"), name) for name in LEVERS} == off
+    by_messages = Settings(selection="bayes")
+    assert (by_messages.prior_growth, by_messages.background_items) == (0.0, 1.0)
+    assert (by_messages.temperature, by_messages.discount) == (0.1, 0.3)
+    assert Settings(inference="gibbs", **off).to_dict() == Settings(inference="gibbs").to_dict()
+    for name in LEVERS:
+        with pytest.raises(ps.InputError, match=rf"^{name}=0.7 is a lever of the variational fit.*leave it out"):
+            Settings(inference="gibbs", selection="counts", **{name: 0.7})
+    record = Settings(inference="gibbs").to_dict()
+    assert Settings.from_record({k: v for k, v in record.items() if k not in LEVERS}).to_dict() == record
+
+
+def test_given_settings_are_kept_as_given():
+    model = ps.PairedSymbols(discount=0.5)
+    assert model.get_params()["temperature"] is None
+    assert model.set_params(temperature=0.5).get_params()["temperature"] == 0.5
+    assert clone(model).get_params() == model.get_params()
+    assert Settings(**model.set_params(temperature=None).get_params()).temperature == Settings().temperature
