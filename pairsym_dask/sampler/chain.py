@@ -143,16 +143,17 @@ class Chain(Fit):
         selected = {side: before.scalar(f"selected_{side}") for side in SIDES}  # what pi and psi are divided by
         long = self.plan.long
 
-        # n', omega; u_i and b_i; pi; then what they say of their prior
+        # steps of pi against b_i; n', omega; u_i and b_i; pi; then what they say of their prior
         users = run.draw("users", own=old, its=old, proposing=selected[long], prior=prior["users"])
         selected["users"], prior["users"] = users.selection, self.hyper(run, "users", users)
-        # n' and omega anew; v_j and b_j; psi
+        # steps of psi against b_j; n' and omega anew; v_j and b_j; psi
         items = run.draw("items", own=old, its=run.written(), proposing=selected[long], prior=prior["items"])
         selected["items"], prior["items"] = items.selection, self.hyper(run, "items", items)
 
         # log p(i, j) of an observed pair at (users new, items old), where the items' pairs were drawn
         shown = 1 - items.censored / max(items.proposals, 1.0)
-        likelihood = (items.log_shown + users.log_selection + before.scalar("log_psi")) / self.counts.total
+        selected_as = before.scalar("log_psi") - items.shifted  # sum c_j log psi_j, after the items' steps
+        likelihood = (items.log_shown + users.log_selection + selected_as) / self.counts.total
         return self._seal(run, before, prior, selected, likelihood - float(np.log(shown)), shown, items.log_selection)
 
     def start(self) -> Commit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ class Half:
     log_shown: float  # sum c_ij log sigma(a_ij) over observed pairs, before the side was drawn
     proposals: float
     censored: float
+    shifted: float  # sum c_i t_i of the side's steps before it was drawn
 
 
 class Passes:
@@ -71,20 +73,32 @@ class Passes:
                 for block in range(self.plan.count(side))
             ]
         else:
+            taken = self._shift(steps, side, old, others, proposing, before) if self.job.settings.biases else None
             keys = [
-                steps.add(f"draw-{side}", block, tasks.draw_gathered_block, steps.job, side, stats, before, block)
-                for block, stats in enumerate(self._gather(steps, side, old, others, proposing))
+                steps.add(
+                    f"draw-{side}", block, tasks.draw_gathered_block, steps.job, side, stats, before, taken, block
+                )
+                for block, stats in enumerate(self._gather(steps, side, old, others, proposing, taken))
             ]
         return self._close(self._run(f"draw {side}", steps, keys))
 
-    def _gather(self, steps: Steps, side: str, own: str, its: str, proposing: float) -> list[str]:
+    def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: float, prior: str) -> str:
+        """Nodes for the steps of the short side; the key of those it takes."""
+        weights = [
+            steps.add(f"weigh-{side}", share, tasks.weigh_share, steps.job, side, own, its, proposing, share)
+            for share in range(len(self.plan.shares))
+        ]
+        total = self._tree(steps, "add-weights", tasks.add_weights, side, weights)
+        return steps.add(f"take-steps-{side}", 0, tasks.take_steps, steps.job, side, own, prior, total)
+
+    def _gather(self, steps: Steps, side: str, own: str, its: str, proposing: float, taken: str | None) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots, blocks, step = [], range(self.plan.count(side)), self.job.room.bundle
         for bundle in (blocks[k : k + step] for k in range(0, len(blocks), step)):
             gathered = [
                 steps.add(
                     f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, steps.job, side, own, its, proposing,
-                    bundle, share,
+                    taken, bundle, share,
                 )
                 for share in range(len(self.plan.shares))
             ]  # fmt: skip
@@ -93,15 +107,15 @@ class Passes:
                     steps.add("pick-statistics", f"{block}-{share}", tasks.pick, steps.job, key, k, block)
                     for share, key in enumerate(gathered)
                 ]
-                roots.append(self._tree(steps, block, parts))
+                roots.append(self._tree(steps, "add-statistics", tasks.add_up, block, parts))
         return roots
 
-    def _tree(self, steps: Steps, block: int, keys: list[str]) -> str:
+    def _tree(self, steps: Steps, name: str, add: Callable[..., Any], block: int | str, keys: list[str]) -> str:
         """Add nodes that add up `keys` in a fixed binary tree; the root."""
         level = 0
         while len(keys) > 1:
             pairs = [
-                steps.add("add-statistics", f"{block}-{level}-{k}", tasks.add_up, steps.job, keys[k], keys[k + 1])
+                steps.add(name, f"{block}-{level}-{k}", add, steps.job, keys[k], keys[k + 1])
                 for k in range(0, len(keys) - 1, 2)
             ]
             keys = pairs + keys[len(keys) - len(keys) % 2 :]
@@ -122,10 +136,13 @@ class Passes:
         self.files |= {key: (size, check) for part in closed for key, size, check in part.entries}
         selection = float(np.sum([part.selection for part in closed]))
         log_selection = float(np.sum([part.log_selection for part in closed]))
-        totals = np.sum([part.totals for part in closed], axis=0)
+        log_shown, proposals, censored = (float(total) for total in np.sum([part.totals for part in closed], axis=0))
         return Half(
             np.sum([part.moments for part in closed], axis=0),
             selection,
             log_selection - self.job.counts.total * float(np.log(selection)),
-            *(float(total) for total in totals),
+            log_shown,
+            proposals,
+            censored,
+            float(np.sum([part.shifted for part in closed])),
         )

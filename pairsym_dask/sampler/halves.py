@@ -26,7 +26,8 @@ from ..store.cuts import Tile
 from .hyper import Prior
 from .plan import ROWS
 
-PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START = range(6)  # purposes of streams
+# Purposes of streams.
+PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START, TWOS, STEPS, WEIGHTS, CHOICE = range(10)
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,10 @@ class Columns:
     alias: np.ndarray
 
     @staticmethod
-    def make(drawn: Drawn, factors: int) -> Columns:
-        return Columns(drawn.table(padded_width(factors)), *alias_table(drawn.selection / drawn.selection.sum()))
+    def make(drawn: Drawn, factors: int, selection: np.ndarray | None = None) -> Columns:
+        """Of a draw; proposed by its own selection, or by another one."""
+        weights = drawn.selection if selection is None else selection
+        return Columns(drawn.table(padded_width(factors)), *alias_table(weights / weights.sum()))
 
     @property
     def nbytes(self) -> int:

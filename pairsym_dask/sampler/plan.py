@@ -127,15 +127,20 @@ class DrawPlan:
         own = ROWS * self.statistics_row
         gather = bundle * self.statistics_bytes() + self.buffer * (12 + 2 * self.itemsize)
         solve = 2 * self.statistics_bytes() + 2 * self.blocks[self.short] * values
-        return int(max(block + own, block + gather, solve))
+        return int(max(block + own, block + gather, block + 3 * self.steps_bytes(), solve))
+
+    def steps_bytes(self) -> int:
+        """A number for every symbol of the short side: its step, or what pairs say of it."""
+        return 8 * self.cuts[self.short].rows
 
     def waiting_bytes(self, bundle: int) -> int:
         """Partial statistics that wait in the reduction tree."""
-        return int(bundle * self.statistics_bytes() * (1 + np.ceil(np.log2(len(self.shares)))))
+        waiting = max(bundle * self.statistics_bytes(), self.steps_bytes())
+        return int(waiting * (1 + np.ceil(np.log2(len(self.shares)))))
 
     def shared_bytes(self) -> int:
         """What every process holds once: the short side's table with its alias table, and what they are made of."""
-        return self.cuts[self.short].rows * (self.table_row + 12 + self.factors * self.itemsize + 3 * 8)
+        return self.cuts[self.short].rows * (self.table_row + 12 + self.factors * self.itemsize + 5 * 8)
 
     def peak_bytes(self, tasks: int, bundle: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""

@@ -5,6 +5,7 @@ Tasks are idempotent: the same task run twice draws the same numbers and writes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..sweep.tasks import on_worker
 from .halves import START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
 from .hyper import Prior
 from .plan import DrawPlan
+from .shifts import Shifting, accept, shift_rows, shifted, weigh_columns
 
 ARRAYS = ("traits", "bias", "selection")
 
@@ -67,19 +69,42 @@ class DrawJob:
         kept: Tile = SHELF.get(Key("tile", self.counts.path, self.counts.digest, side, block), make, self.room.cache)
         return kept
 
-    def columns(self, sealed: Sealed) -> Columns:
-        """The short side of a state, kept once a process until the next one is asked for."""
+    def short(self, sealed: Sealed) -> Drawn:
+        """The whole short side of a state."""
         side = self.plan.short
-        key = Key("columns", self.storage.url, sealed.prefix, side, 0)
+        parts = [self.read(sealed, side, block) for block in range(self.plan.count(side))]
+        return Drawn(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
+
+    def columns(self, sealed: Sealed, steps: np.ndarray | None = None) -> Columns:
+        """The short side of a state, after its steps if it took some; kept."""
 
         def make() -> Columns:
-            TABLES.drop(lambda kept: kept != key)
-            parts = [self.read(sealed, side, block) for block in range(self.plan.count(side))]
-            whole = Drawn(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
-            return Columns.make(whole, self.settings.factors)
+            whole = self.short(sealed)
+            return Columns.make(whole if steps is None else shifted(whole, steps), self.settings.factors)
 
-        kept: Columns = TABLES.get(key, make, 2**62)
+        kept: Columns = self._once("columns" if steps is None else "shifted", sealed, make)
         return kept
+
+    def shifting(self, sealed: Sealed) -> Shifting:
+        """The short side of a state while it may shift; kept."""
+        side = self.plan.short
+
+        def make() -> Shifting:
+            counts = np.concatenate([self.marginal(side, block) for block in range(self.plan.count(side))])
+            return Shifting.make(self.keys, self.settings, side, self.short(sealed), counts)
+
+        kept: Shifting = self._once("shifting", sealed, make)
+        return kept
+
+    def _once(self, kind: str, sealed: Sealed, make: Callable[[], Any]) -> Any:
+        """What is made of the whole short side, kept once a process until the next such thing is asked for."""
+        key = Key(f"{kind} {self.sweep}", self.storage.url, sealed.prefix, self.plan.short, 0)
+
+        def alone() -> Any:
+            TABLES.drop(lambda kept: kept != key)
+            return make()
+
+        return TABLES.get(key, alone, 2**62)
 
     def marginal(self, side: str, block: int) -> np.ndarray:
         """c_i of a block of rows."""
@@ -106,6 +131,7 @@ class Closed:
     selection: float  # sum of its Gamma numbers
     log_selection: float  # sum c_i log of them
     totals: np.ndarray  # of its pairs, where it drew them
+    shifted: float = 0.0  # sum c_i t_i over the steps it took before it was drawn
 
 
 @dataclass(frozen=True)
@@ -117,7 +143,9 @@ class Gathered:
     totals: np.ndarray
 
 
-def _close(job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray) -> Closed:
+def _close(
+    job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray, steps: np.ndarray | None = None
+) -> Closed:
     """Sum up a new block and write it."""
     finite = np.isfinite(drawn.traits).all(1) & np.isfinite(drawn.bias) & (drawn.selection > 0)
     if not finite.all():
@@ -129,8 +157,10 @@ def _close(job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray
         values = getattr(drawn, name)
         index = (block, 0) if values.ndim == 2 else (block,)
         entries.append(write_block(job.storage, job.folder, job.specs[f"{side}/{name}"], index, values, soon=True))
-    log_selection = float(np.sum(job.marginal(side, block) * np.log(drawn.selection)))
-    return Closed(entries, moments, float(np.sum(drawn.selection)), log_selection, totals)
+    pairs = job.marginal(side, block)
+    log_selection = float(np.sum(pairs * np.log(drawn.selection)))
+    moved = 0.0 if steps is None else float(np.sum(pairs * steps))
+    return Closed(entries, moments, float(np.sum(drawn.selection)), log_selection, totals, moved)
 
 
 @on_worker
@@ -168,27 +198,54 @@ def take_over_block(job: DrawJob, side: str, start: Commit, block: int) -> Close
 
 @on_worker
 def draw_block(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, prior: Prior, block: int) -> Closed:
-    """Draw a block of the long side: its pairs, then its rows; `total` is what the side's old selection sums to."""
+    """Draw a block of the long side: steps, pairs, then rows; `total` is what the side's old selection sums to."""
     first, _ = job.plan.row_range(side, block)
-    old = job.read(own, side, block)
-    rates = job.plan.proposals / total * old.selection
+    old, counts, steps = job.read(own, side, block), job.marginal(side, block), None
+    scale, tile, columns = job.plan.proposals / total, job.tile(block), job.columns(its)
+    if job.settings.biases:
+        steps = shift_rows(job.keys, job.settings, side, first, old, counts, scale, tile, columns, prior)
+        old = shifted(old, steps)
     traits, bias, censored, totals = draw_own(
-        job.keys, job.settings, side, first, old, rates, job.tile(block), job.columns(its), prior,
+        job.keys, job.settings, side, first, old, scale * old.selection, tile, columns, prior,
         lambda row: job.complain(side, block, row),
     )  # fmt: skip
-    selection = draw_selection(job.keys, job.settings, side, first, job.marginal(side, block) + censored)
-    return _close(job, side, block, Drawn(traits, bias, selection), totals)
+    selection = draw_selection(job.keys, job.settings, side, first, counts + censored)
+    return _close(job, side, block, Drawn(traits, bias, selection), totals, steps)
+
+
+@on_worker
+def weigh_share(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, share: int) -> np.ndarray:
+    """What a share of the long side says of the steps of the short side."""
+    shifting = job.shifting(own)
+    weights = np.zeros(shifting.steps.size)
+    for block in job.plan.shares[share]:
+        first, _ = job.plan.row_range(job.plan.long, block)
+        weigh_columns(
+            job.keys, job.settings, side, first, job.read(its, job.plan.long, block), job.plan.proposals / total,
+            job.tile(block), shifting, weights,
+        )  # fmt: skip
+    return weights
+
+
+def add_weights(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    return one + two
+
+
+@on_worker
+def take_steps(job: DrawJob, side: str, own: Sealed, prior: Prior, weights: np.ndarray) -> np.ndarray:
+    """The steps that the short side takes."""
+    return accept(job.keys, job.settings, side, 0, job.short(own), job.shifting(own).steps, weights, prior)
 
 
 @on_worker
 def gather_pairs(
-    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, bundle: range, share: int
+    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, steps: np.ndarray | None, bundle: range, share: int
 ) -> Gathered:
     """Statistics of some blocks of the short side over a share of the long side, whose selection sums to `total`."""
     plan, size = job.plan, draw_statistics_size(job.settings.factors)
     start, stop = plan.row_range(side, bundle[0])[0], plan.row_range(side, bundle[-1])[1]
     stats, censored = np.zeros((stop - start, size), job.settings.dtype), np.zeros(stop - start, np.int64)
-    totals, columns = np.zeros(TOTALS), job.columns(own)
+    totals, columns = np.zeros(TOTALS), job.columns(own, steps)
     for block in plan.shares[share]:
         long = job.read(its, plan.long, block)
         rates = plan.proposals / total * long.selection
@@ -216,12 +273,15 @@ def add_up(job: DrawJob, one: Gathered, two: Gathered) -> Gathered:
 
 
 @on_worker
-def draw_gathered_block(job: DrawJob, side: str, gathered: Gathered, prior: Prior, block: int) -> Closed:
+def draw_gathered_block(
+    job: DrawJob, side: str, gathered: Gathered, prior: Prior, steps: np.ndarray | None, block: int
+) -> Closed:
     """Draw a block of the short side from its gathered statistics."""
-    first, _ = job.plan.row_range(side, block)
+    first, stop = job.plan.row_range(side, block)
     traits, bias = draw_gathered(
         job.keys, job.settings, side, first, gathered.stats[0], prior, lambda row: job.complain(side, block, row)
     )
     pairs = job.marginal(side, block) + gathered.censored[0]
     selection = draw_selection(job.keys, job.settings, side, first, pairs)
-    return _close(job, side, block, Drawn(traits, bias, selection), gathered.totals)
+    taken = None if steps is None else steps[first:stop]
+    return _close(job, side, block, Drawn(traits, bias, selection), gathered.totals, taken)

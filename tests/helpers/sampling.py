@@ -21,6 +21,7 @@ from pairsym_dask.sampler.halves import (
     gather,
 )
 from pairsym_dask.sampler.hyper import RATE, SHAPE, STRENGTH, Prior, draw_prior
+from pairsym_dask.sampler.shifts import Shifting, accept, shift_rows, shifted, weigh_columns
 from pairsym_dask.settings import Settings
 from pairsym_dask.store.cuts import Tile
 
@@ -63,13 +64,36 @@ def _fail(row: int) -> None:
     raise AssertionError(f"row {row} could not be drawn")
 
 
-def sweep(state: State, counts: np.ndarray, proposals: float, settings: Settings, number: int) -> State:
-    """One sweep given the counts (users x items, users the long side)."""
+def sweep(
+    state: State, counts: np.ndarray, proposals: float, settings: Settings, number: int, block: int | None = None
+) -> State:
+    """One sweep given the counts (users x items, users the long side, which shift within blocks)."""
     keys, tile = Keys(settings.random_state, number), tile_of(counts)
     columns = Columns.make(state.items, settings.factors)
 
     def rates(drawn: Drawn) -> np.ndarray:
         return proposals / drawn.selection.sum() * drawn.selection
+
+    def shift_users(users: Drawn) -> Drawn:
+        parts, step = [], block or counts.shape[0]
+        for first in range(0, counts.shape[0], step):
+            rows = slice(first, first + step)
+            some = Drawn(users.traits[rows], users.bias[rows], users.selection[rows])
+            scale = proposals / users.selection.sum()
+            parts.append(
+                shift_rows(
+                    keys, settings, "users", first, some, counts[rows].sum(1), scale, tile_of(counts[rows]), columns,
+                    state.user_prior,
+                )
+            )  # fmt: skip
+        return shifted(users, np.concatenate(parts))
+
+    def shift_items(items: Drawn, users: Drawn) -> Drawn:
+        shifting = Shifting.make(keys, settings, "items", items, counts.sum(0))
+        weights = np.zeros(counts.shape[1])
+        scale = proposals / users.selection.sum()
+        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, weights)
+        return shifted(items, accept(keys, settings, "items", 0, items, shifting.steps, weights, state.item_prior))
 
     def hyper(side: str, drawn: Drawn) -> Prior:
         if not settings.hyperpriors:
@@ -78,11 +102,14 @@ def sweep(state: State, counts: np.ndarray, proposals: float, settings: Settings
             (keys.of(PRIOR, side), keys.of(BIAS_PRIOR, side)), _moments(drawn, settings.factors), settings
         )
 
+    old = shift_users(state.users) if settings.biases else state.users
     traits, bias, censored, _ = draw_own(
-        keys, settings, "users", 0, state.users, rates(state.users), tile, columns, state.user_prior, _fail
+        keys, settings, "users", 0, old, rates(old), tile, columns, state.user_prior, _fail
     )
     users = Drawn(traits, bias, draw_selection(keys, settings, "users", 0, counts.sum(1) + censored))
     user_prior = hyper("users", users)
+    if settings.biases:
+        columns = Columns.make(shift_items(state.items, users), settings.factors)
     stats = np.zeros((counts.shape[1], draw_statistics_size(settings.factors)), settings.dtype)
     censored, totals = np.zeros(counts.shape[1], np.int64), np.zeros(TOTALS)
     gather(keys, settings, "items", 0, users, rates(users), tile, columns, 0, 2**16, stats, censored, totals)

@@ -71,10 +71,11 @@ def test_blocks_and_shares_draw_what_one_block_in_memory_draws(tmp_path, hyperpr
     settings = replace_settings(SETTINGS, dtype="float64", hyperpriors=hyperpriors)
     run(counts, tmp_path / "model.zarr", settings=settings, keep=1)
     commits = ModelStore(tmp_path / "model.zarr").commits()
-    assert plan.DrawPlan.make(counts, settings).count("users") > 1
+    made = plan.DrawPlan.make(counts, settings)
+    assert made.count("users") > 1
     state = state_of(commits[0])
     for number, commit in enumerate(commits[1:], 1):
-        state = sweep(state, dense.astype(int), 3.0 * dense.sum(), settings, number)
+        state = sweep(state, dense.astype(int), 3.0 * dense.sum(), settings, number, made.blocks["users"])
         found = state_of(commit)
         for side in SIDES:
             for name in ("traits", "bias", "selection"):
