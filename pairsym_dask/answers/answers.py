@@ -138,7 +138,8 @@ class Answers(ABC):
         """The n best items for each user: user, item, rank, probability, sigma, sd, low, high.
 
         Ranked by p(shown) * E[psi]^popularity: 0 is taste alone, 1 the paper's ranking; 0.35 of a variational fit and
-        1 of draws where it is not given. With strategy "mean" p(shown)
+        1 of draws where it is not given. A fit with a temperature below 1 ranks by the odds of being shown in the place
+        of p(shown), which is next to 1 for a whole list there. With strategy "mean" p(shown)
         is `sigma`, averaged over the posterior; with "ucb" it is `high`, the upper end of its credible interval; with
         "thompson" it is drawn from the posterior, all items of a user at once. The draw depends on `random_state`
         and the user alone (of a chain it is one of its draws, the same for all users): give another one for another
@@ -187,7 +188,10 @@ class Answers(ABC):
             )  # fmt: skip
 
     def scores(self, users: Any, popularity: float | None = None) -> np.ndarray:
-        """What `recommend` ranks by, sigma * E[psi]^popularity, for some users and all items in store order."""
+        """What `recommend` ranks by, for some users and all items in store order: sigma * E[psi]^popularity.
+
+        Of a fit with a temperature below 1 it is the log of the odds of being shown + popularity * log E[psi].
+        """
         return self._answering.scores(self._symbols(users)[1], self._exponent(popularity))
 
     def fold_in(
@@ -247,7 +251,7 @@ class Answers(ABC):
     ) -> pd.DataFrame:
         """The n users whom an item suits best, read block by block: user, rank, probability, sigma, sd, low, high.
 
-        Ranked by sigma * E[pi]^popularity, where pi is how active a user is: 0 is taste alone. `probability` is
+        Ranked as in `recommend` by E[pi]^popularity, where pi is how active a user is: 0 is taste alone. `probability` is
         p(i | j) over all users, the rest as in `recommend`. `exclude_seen` leaves out users who have the item.
         """
         (position,) = self.counts.positions("items", [item])

@@ -23,6 +23,7 @@ from ..settings import SIDES, other
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from .predict import Predictor, Symbols, beliefs, energy, predictor_of, sigma_of
+from .ranking import Ranking
 
 LIKENESSES = ("cosine", "model")
 Where = dict[str, Any]  # client= and threads= of run_tasks
@@ -188,6 +189,7 @@ def _users_block(
     if exclude_seen:
         tile = counts.rows("users", block)
         kept[np.searchsorted(tile.indptr, np.flatnonzero(tile.indices == item), "right") - 1] = False
-    places, score = positions[kept], (sigma * selection**popularity)[kept]
+    (score,) = Ranking.of(commit.settings).scores(mean, variance, selection, (popularity,))
+    places, score = positions[kept], score[kept]
     best = _first(score, places, n)
     return places[best], score[best], selection[kept][best], mean[kept][best], variance[kept][best], sigma @ selection

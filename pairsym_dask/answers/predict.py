@@ -22,6 +22,7 @@ from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from ..sweep.job import VALUES
 from .query import Query, deviations, sides
+from .ranking import Ranking
 
 _NONE = np.empty(0, np.uint32)
 SCORES = 64 * 2**20  # bytes of one matrix of scores, users x items
@@ -104,7 +105,7 @@ class Predictor:
 
     def __init__(self, commit: Commit, counts: Counts) -> None:
         self.commit, self.commits, self.counts = commit, [commit], counts
-        self.items = Symbols.read(commit, "items")
+        self.items, self.ranking = Symbols.read(commit, "items"), Ranking.of(commit.settings)
         selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = selection / selection.sum()  # E[psi_j]
         self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
@@ -125,11 +126,8 @@ class Predictor:
         return np.asarray(p / p.sum(1, keepdims=True))
 
     def scores(self, users: Symbols, popularity: float) -> np.ndarray:
-        """sigma * E[psi]^popularity for some users and all items: what recommendations are ranked by."""
-        scores = sigma_of(*energy(users, self.items))
-        if popularity:
-            scores *= (self.popularity**popularity).astype(scores.dtype)
-        return np.asarray(scores)
+        """What recommendations are ranked by, for some users and all items."""
+        return self.ranking.scores(*energy(users, self.items), self.popularity, (popularity,))[0]
 
     def probability(self, users: Symbols, columns: np.ndarray, interval: float) -> dict[str, np.ndarray]:
         """p(shown | i, j) of row k of `users` with item columns[k], with its interval, see `beliefs`."""
@@ -160,7 +158,8 @@ class Predictor:
         """The items as `best_items` wants them, kept for the last exponent and type asked for."""
         with self._making:
             if self._ordered is None or self._ordered[0] != (popularity, dtype):
-                made = Ordered.make(self.items, self.popularity, popularity, dtype)
+                weights = self.ranking.weights(self.popularity, popularity)
+                made = Ordered.make(self.items, weights, self.ranking.temperature, dtype)
                 self._ordered = (popularity, dtype), made
             return self._ordered[1]
 

@@ -78,7 +78,7 @@ class ScoreSource(Protocol):
 
 @dataclass(frozen=True)
 class Committed:
-    """A committed sweep, ranking by sigma * E[psi]^exponent for one or several exponents from the same energies."""
+    """A committed sweep, ranking as `recommend` does for one or several exponents from the same energies."""
 
     commit: Commit
     counts: Counts
@@ -100,12 +100,12 @@ class Committed:
         self, loaded: tuple[Predictor, Symbols], part: slice, row: np.ndarray, item: np.ndarray
     ) -> tuple[list[np.ndarray], np.ndarray]:
         predictor, users = loaded[0], loaded[1].take(part)
-        sigma = sigma_of(*energy(users, predictor.items))
-        total = sigma.astype(np.float64) @ predictor.popularity
+        energies = energy(users, predictor.items)
+        total = sigma_of(*energies).astype(np.float64) @ predictor.popularity
         mean, variance = energy_of_pairs(users.take(row), predictor.items.take(item))
         x = moderated(mean.astype(np.float64), variance.astype(np.float64))
         log_p = -np.logaddexp(0, -x) + np.log(predictor.popularity[item]) - np.log(total[row])
-        return [sigma * (predictor.popularity**g).astype(sigma.dtype) for g in self.exponents], log_p
+        return predictor.ranking.scores(*energies, predictor.popularity, self.exponents), log_p
 
     def shared_bytes(self, items: int) -> int:
         return 2 * items * self.row_bytes()

@@ -2,6 +2,8 @@
 
 A score sigma(x_ij) E[psi_j]^g is below E[psi_j]^g. Once a user's n-th best score is above that for the most popular
 item not yet looked at, nothing that follows can enter the list; a block of users stops when all of its users have.
+Odds, compared as x_ij + g log E[psi_j], have no such limit: all items are looked at, by one product where the posterior
+has no temperature.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ class Ordered:
     item: np.ndarray  # store positions
     mean: np.ndarray  # (K + 2, J): means, biases, ones
     variance: np.ndarray  # (2 K + 2, J): variances, squared means, variances of the bias, ones
-    weight: np.ndarray  # E[psi]^g
+    weight: np.ndarray  # E[psi]^g, or its log where odds are ranked
+    temperature: float  # how often variances count; below 1 odds are ranked
 
     @staticmethod
-    def make(items: Any, popularity: np.ndarray, exponent: float, dtype: np.dtype | type) -> Ordered:
+    def make(items: Any, weight: np.ndarray, temperature: float, dtype: np.dtype | type) -> Ordered:
         """Padded to whole vectors with items at position J that no mask allows."""
-        weight = popularity**exponent
         order = np.lexsort((np.arange(weight.size), -weight))
         pad = -order.size % LANES
         chosen = items.take(order)
@@ -45,6 +47,7 @@ class Ordered:
             np.pad(mean.astype(dtype, copy=False), ((0, 0), (0, pad))),
             np.pad(variance_side.astype(dtype, copy=False), ((0, 0), (0, pad))),
             np.pad(weight[order], (0, pad)).astype(dtype),
+            temperature,
         )
 
 
@@ -74,43 +77,52 @@ def best_items(
     the last one False.
     """
     total = left.shape[0]
-    best, scores = np.full((total, n), -1, np.int64), np.full((total, n), -1.0, left.dtype)
+    best, scores = np.full((total, n), -1, np.int64), np.full((total, n), -np.inf, left.dtype)
+    odds, certain = ordered.temperature < 1, bend is None and ordered.temperature == 0
     for first in range(0, total, USERS):
         rows = slice(first, min(first + USERS, total))
         for at in range(0, ordered.item.size, SLAB):
             slab = slice(at, min(at + SLAB, ordered.item.size))
-            if (scores[rows, -1] > ordered.weight[at]).all():
+            if not odds and (scores[rows, -1] > ordered.weight[at]).all():
                 break
-            mean, variance = left[rows] @ ordered.mean[:, slab], variance_side[rows] @ ordered.variance[:, slab]
+            mean = left[rows] @ ordered.mean[:, slab]
+            variance = mean if certain else variance_side[rows] @ ordered.variance[:, slab]
             if bend is not None:
                 mean, variance = bend(mean, variance, rows, ordered.item[slab]), np.zeros_like(variance)
             _take_best(
-                mean, variance, ordered.weight[slab], ordered.item[slab], indptr[first:], seen, allowed, best[rows],
-                scores[rows],
+                mean, variance, ordered.weight[slab], ordered.item[slab], indptr[first:], seen, allowed,
+                ordered.temperature, odds, best[rows], scores[rows],
             )  # fmt: skip
     return best
 
 
 @compiled
 def _take_best(
-    mean: Any, variance: Any, weight: Any, item: Any, indptr: Any, seen: Any, allowed: Any, best: Any, scores: Any
-) -> None:
+    mean: Any, variance: Any, weight: Any, item: Any, indptr: Any, seen: Any, allowed: Any, temperature: float,
+    odds: bool, best: Any, scores: Any,
+) -> None:  # fmt: skip
     """Enter a slab's items into the users' lists; `mean` is overwritten with scores."""
     n = best.shape[1]
     users, items = mean.shape
     mean_, variance_, weight_ = pointer(mean), pointer(variance), pointer(weight)
-    one, zero = splat(number(mean_, 1.0)), splat(number(mean_, 0.0))
+    one, zero, counted = splat(number(mean_, 1.0)), splat(number(mean_, 0.0)), splat(number(mean_, temperature))
     for u in range(users):
         row = u * items
         last = scores[u, n - 1]
         for j in range(0, items, LANES):
-            if weight[j] < last:
-                break  # weights fall: nothing that follows reaches the list
-            x = moderate(load(mean_, row + j), load(variance_, row + j), mean_)
-            e, _ = exp_minus(maximum(x, sub(zero, x)), mean_)
-            # sigma(x) is 1 / (1 + e) with e = exp(-|x|) for x >= 0, and e / (1 + e) below
-            upper = div(one, add(one, e))
-            store(mean_, row + j, mul(where_negative(x, mul(e, upper), upper), load(weight_, j)))
+            if odds:
+                x = load(mean_, row + j)
+                if temperature > 0:
+                    x = moderate(x, mul(counted, load(variance_, row + j)), mean_)
+                store(mean_, row + j, add(x, load(weight_, j)))
+            else:
+                if weight[j] < last:
+                    break  # weights fall: nothing that follows reaches the list
+                x = moderate(load(mean_, row + j), load(variance_, row + j), mean_)
+                e, _ = exp_minus(maximum(x, sub(zero, x)), mean_)
+                # sigma(x) is 1 / (1 + e) with e = exp(-|x|) for x >= 0, and e / (1 + e) below
+                upper = div(one, add(one, e))
+                store(mean_, row + j, mul(where_negative(x, mul(e, upper), upper), load(weight_, j)))
             for k in range(j, j + LANES):
                 score = mean[u, k]
                 if score < last or (score == last and item[k] > best[u, n - 1] >= 0):
