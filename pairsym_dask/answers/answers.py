@@ -251,8 +251,9 @@ class Answers(ABC):
     ) -> pd.DataFrame:
         """The n users whom an item suits best, read block by block: user, rank, probability, sigma, sd, low, high.
 
-        Ranked as in `recommend` by E[pi]^popularity, where pi is how active a user is: 0 is taste alone. `probability` is
-        p(i | j) over all users, the rest as in `recommend`. `exclude_seen` leaves out users who have the item.
+        Ranked as in `recommend`, with E[pi]^popularity, where pi is how active a user is: 0 is taste alone.
+        `probability` is p(i | j) over all users, the rest as in `recommend`. `exclude_seen` leaves out users who have
+        the item.
         """
         (position,) = self.counts.positions("items", [item])
         return users_for(

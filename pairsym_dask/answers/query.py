@@ -1,9 +1,10 @@
 """What is asked of `recommend`, and how a posterior becomes a ranking: by its mean, an upper quantile, or a draw.
 
-Every strategy ranks by (a probability of being shown) * E[psi]^popularity, or by odds (`ranking`). "mean" takes sigma, the probability
-averaged over the posterior; "ucb" the upper end of its credible interval; "thompson" sigma(a) with energies a drawn
-from q. E[psi] is not drawn: it says how often an item is offered, not how much it is liked, so nothing is learned by
-exploring it, and as a ranking weight it is tempered by an exponent that no posterior belongs to.
+Every strategy ranks by (a probability of being shown) * E[psi]^popularity, or by odds (`ranking`). "mean" takes
+sigma, the probability averaged over the posterior; "ucb" the upper end of its credible interval; "thompson" sigma(a)
+with energies a drawn from q. E[psi] is not drawn: it says how often an item is offered, not how much it is liked, so
+nothing is learned by exploring it, and as a ranking weight it is tempered by an exponent that no posterior belongs
+to.
 """
 
 from __future__ import annotations
