@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from helpers.stores import make_store, random_counts
+from numba import config
 
 import pairsym_dask as ps
 from pairsym_dask.model import PairedSymbols
@@ -25,6 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
 
 
+def pytest_sessionstart() -> None:
+    """Where two processes share the tests, they share the first compilation, too: nothing is compiled twice at once."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker in ("gw0", "gw1") and not config.DISABLE_JIT:
+        with TemporaryDirectory() as folder:
+            counts = make_store(random_counts(40, 20, 0.2, seed=0), Path(folder) / "counts.zarr")
+            model = ps.PairedSymbols(factors=4, dtype="float32" if worker == "gw0" else "float64")
+            model.fit(counts, Path(folder) / "model.zarr", sweeps=1, progress=False)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """Folder of real pairs, named by PAIRSYM_DATA."""
@@ -32,6 +46,15 @@ def real_data() -> Path:
     if not place or not Path(place).is_dir():
         pytest.skip("PAIRSYM_DATA names no folder of real pairs")
     return Path(place)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """Two workers in processes of their own, for all tests that only need some."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -35,9 +35,9 @@ from ..settings import Settings
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.cuts import Tile
-from ..sweep.background import Background, lambda_of
+from ..sweep.background import Background, lambda_of, messages
 from ..sweep.discount import Discount
-from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log, messages
+from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log
 from ..sweep.job import VALUES, empty_values, prior_growth
 from ..sweep.record import decode_background
 from .predict import Audience, Symbols

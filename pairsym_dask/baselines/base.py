@@ -96,6 +96,16 @@ class Baseline:
         raise NotImplementedError
 
 
+class Factors(Baseline):
+    """A model that is two tables of factors; scores are u_i.v_j."""
+
+    _user_factors: np.ndarray
+    _item_factors: np.ndarray
+
+    def _score(self, positions: np.ndarray) -> np.ndarray:
+        return np.asarray(self._user_factors[positions] @ self._item_factors.T)
+
+
 class Density(Baseline):
     """A recommender that is a model of the next item too: a subclass says p(j | i) of rows of users."""
 

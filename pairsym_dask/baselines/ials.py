@@ -23,14 +23,14 @@ from ..kernels.accelerate import compiled
 from ..kernels.simd import LANES, fma, hsum, load, number, pointer, splat, store
 from ..options import fraction, positive_number, seed, whole_number
 from ..store.counts import Counts
-from .base import Baseline, steps
+from .base import Factors, steps
 
 ROWS = 2048  # solved together
 START_SCALE = 0.1  # of a row's length
 
 
 @dataclass(eq=False)
-class IALS(Baseline):
+class IALS(Factors):
     """Least squares over all pairs, observed ones with weight 1 + alpha c; scores are u_i.v_j.
 
     `nu` from 0, the same regularisation for every symbol, to 1, in proportion to its weights. `solver_steps` of
@@ -86,9 +86,6 @@ class IALS(Baseline):
             solve_rows(indptr, pairs.indices, weight, own[part], its, gram, ridge[part], self.solver_steps)
 
         list(pool.map(solve, range(0, len(own), ROWS)))
-
-    def _score(self, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(self._user_factors[positions] @ self._item_factors.T)
 
 
 def solve_rows(

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import InputError
 from ..options import positive_number, seed, whole_number
 from ..store.counts import Counts
-from .base import Baseline
+from .base import Factors
 
 
 def _module(name: str) -> Any:
@@ -26,20 +26,17 @@ def _module(name: str) -> Any:
         raise InputError('the implicit package is not installed: pip install "pairsym_dask[bench]"') from None
 
 
-class _Factors(Baseline):
-    """A model that is two tables of factors."""
+class _Implicit(Factors):
+    """One of implicit's models of two tables of factors."""
 
     def _take(self, model: Any, pairs: scipy.sparse.csr_matrix, progress: bool) -> None:
         with threadpool_limits(1, "blas"):  # as implicit asks
             model.fit(pairs, show_progress=progress)
         self._user_factors, self._item_factors = np.array(model.user_factors), np.array(model.item_factors)
 
-    def _score(self, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(self._user_factors[positions] @ self._item_factors.T)
-
 
 @dataclass(eq=False)
-class ImplicitALS(_Factors):
+class ImplicitALS(_Implicit):
     """implicit's alternating least squares: observed pairs have the weight alpha c, all others 1."""
 
     factors: int = 64
@@ -67,7 +64,7 @@ class ImplicitALS(_Factors):
 
 
 @dataclass(eq=False)
-class ImplicitBPR(_Factors):
+class ImplicitBPR(_Implicit):
     """implicit's Bayesian personalised ranking, a pair counts once; only one thread gives the same result again."""
 
     factors: int = 64

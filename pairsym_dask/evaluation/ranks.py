@@ -76,21 +76,24 @@ class ScoreSource(Protocol):
         """What one loaded user takes."""
 
 
+class ByExponents:
+    """A source that reads stores, and so can travel, with a score for each exponent of the popularity."""
+
+    exponents: tuple[float, ...]
+    anywhere = True
+
+    @property
+    def ways(self) -> int:
+        return len(self.exponents)
+
+
 @dataclass(frozen=True)
-class Committed:
+class Committed(ByExponents):
     """A committed sweep, ranking as `recommend` does for one or several exponents from the same energies."""
 
     commit: Commit
     counts: Counts
     exponents: tuple[float, ...]
-
-    @property
-    def anywhere(self) -> bool:
-        return True
-
-    @property
-    def ways(self) -> int:
-        return len(self.exponents)
 
     def load(self, counts: Counts, positions: np.ndarray) -> tuple[Predictor, Symbols]:
         predictor = predictor_of(self.commit, self.counts)

@@ -9,23 +9,16 @@ import numpy as np
 from ..answers.draws import DrawPredictor, SymbolDraws, predictor_once
 from ..store.commit import Commit
 from ..store.counts import Counts
+from .ranks import ByExponents
 
 
 @dataclass(frozen=True)
-class Sampled:
+class Sampled(ByExponents):
     """The draws of a chain, ranking by mean sigma * E[psi]^exponent for one or several exponents."""
 
     commits: tuple[Commit, ...]
     counts: Counts
     exponents: tuple[float, ...]
-
-    @property
-    def anywhere(self) -> bool:
-        return True
-
-    @property
-    def ways(self) -> int:
-        return len(self.exponents)
 
     def load(self, counts: Counts, positions: np.ndarray) -> tuple[DrawPredictor, SymbolDraws]:
         predictor = predictor_once(self.commits, self.counts)

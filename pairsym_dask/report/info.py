@@ -8,7 +8,6 @@ from dask.utils import format_bytes
 
 from ..errors import StoreError
 from ..run.progress import duration
-from ..settings import other
 from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
@@ -93,12 +92,13 @@ def _figures(commits: list[Commit]) -> str:
 
 def describe_plan(plan: Plan) -> list[str]:
     """What the planner chose, and why."""
-    short = other(plan.long)
+    long, short = plan.long, plan.short
+    many = {side: len(places) for side, places in plan.places.items()}
     lines = [
-        f"  {plan.long} are the longer side: updated whole, {plan.count(plan.long)} blocks of "
-        f"{plan.blocks[plan.long]:,} rows, against one table of all {short}",
-        f"  {short} are the shorter side: {plan.count(short)} blocks of {plan.blocks[short]:,} rows (partial sums of a "
-        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {plan.long} in "
+        f"  {long} are the longer side: updated whole, {many[long]} blocks of {plan.blocks[long]:,} rows, against one "
+        f"table of all {short}",
+        f"  {short} are the shorter side: {many[short]} blocks of {plan.blocks[short]:,} rows (partial sums of a "
+        f"block stay within 16 MiB), gathered from {plan.cuts[short].groups} groups of {long} in "
         f"{len(plan.shares)} shares",
     ]
     parts = {

@@ -9,14 +9,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import dask
 import dask.base
 from dask.callbacks import Callback
 
 from ..errors import PairsymError, SchedulerError
+from ..store.arrays import Manifest, Sealed
 from ..store.storage import Storage
+from .progress import Progress
 from .workers import Pass, memory_trouble, paused_workers, versions
 
 Graph = dict[str, Any]
@@ -60,6 +62,18 @@ class Steps:
         self.graph[key] = (function, *arguments)
         self.tasks += 1
         return key
+
+    def tree(self, name: str, block: int | str, add_up: Callable[..., Any], keys: list[str]) -> str:
+        """Tasks that add up `keys` in a fixed binary tree; the root."""
+        level = 0
+        while len(keys) > 1:
+            pairs = [
+                self.add(f"add-{name}", f"{block}-{level}-{k}", add_up, self.job, keys[k], keys[k + 1])
+                for k in range(0, len(keys) - 1, 2)
+            ]
+            keys = pairs + keys[len(keys) - len(keys) % 2 :]
+            level += 1
+        return keys[0]
 
 
 def connect(address: str) -> Any:
@@ -279,6 +293,41 @@ class _Watch:
                 f"the dask cluster at {_address(self.client)} has no workers any more; start some; {_AGAIN}"
             )
         return workers
+
+
+class Work(Protocol):
+    """What the tasks of an attempt share: at least where it is written."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def folder(self) -> str: ...
+
+
+J = TypeVar("J", bound=Work)
+
+
+class Attempt(Generic[J]):
+    """One attempt at a sweep: runs its graphs, and remembers the files they write."""
+
+    def __init__(self, job: J, files: Manifest, executor: Executor, display: Progress) -> None:
+        self.job, self.files, self.executor, self.display = job, files, executor, display
+        self._graphs = 0
+
+    def written(self) -> Sealed:
+        """All that has been written so far."""
+        return Sealed(self.job.storage, self.job.folder, dict(self.files))
+
+    def steps(self) -> Steps:
+        """An empty graph of this attempt, the job in it."""
+        self._graphs += 1
+        return Steps(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
+
+    def run(self, name: str, steps: Steps, keys: list[str]) -> list[Any]:
+        """Values of `keys`; the display calls the graph by its name."""
+        self.display.step(name, self.executor.seen(steps, keys))
+        return self.executor.run(steps.graph, keys, self.display.done)
 
 
 def run_tasks(

@@ -84,10 +84,8 @@ def _some(addresses: list[str]) -> str:
 _passed: set[int] = set()
 
 
-def admit(wanted: Pass | None) -> None:
+def admit(wanted: Pass) -> None:
     """Check this process once for a fit; workers that join late are met here."""
-    if wanted is None:
-        return
     seen = hash((tuple(sorted(wanted.versions.items())), tuple((s.url, token) for s, token in wanted.tokens)))
     if seen in _passed:
         return

@@ -7,10 +7,9 @@ the Polya-Gamma weights are drawn anew before each half-sweep, a valid Gibbs ste
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,12 @@ from ..run.execute import Executor
 from ..run.progress import Progress
 from ..run.workers import Pass
 from ..settings import SIDES, Settings
-from ..store.commit import Commit, generation_arrays
+from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.model_store import ModelStore
 from ..store.records import WATCHED
 from ..sweep.fit import Callback, Fit, Warm, held
 from ..sweep.plan import Room
-from ..sweep.record import relative_path
 from ..sweep.resume import parse_keep
 from .diagnose import LEAST, SETTLED, effective_draws, split_r_hat
 from .graphs import Half, Passes
@@ -182,15 +180,15 @@ class Chain(Fit):
 
     def _open(self, sweep: int) -> Passes:
         """A new attempt at a sweep."""
-        specs = generation_arrays(self._rows, self.plan.blocks, self.settings)
-        self.began = time.perf_counter()
-        self.attempt, files = self.store.begin_generation(sweep, specs)
-        self.display.start_sweep(sweep, GRAPHS)
-        job = DrawJob(
-            self.counts, self.settings, self.plan, self.room, self.store.storage, self.attempt, specs, sweep,
-            self.passes,
-        )  # fmt: skip
+        files = self.open_attempt(sweep, GRAPHS)
+        job = replace(self.job, folder=self.attempt, sweep=sweep)
         return Passes(job, files, self.executor, self.display)
+
+    def make_job(self) -> DrawJob:
+        """What the tasks of all sweeps share; the folder and number of each are still to be named."""
+        return DrawJob(
+            self.counts, self.settings, self.plan, self.room, self.store.storage, "", self.specs, 0, self.passes
+        )
 
     def _seal(
         self, run: Passes, before: Commit | None, prior: dict[str, Prior], selected: dict[str, float],
@@ -207,28 +205,13 @@ class Chain(Fit):
         scalars |= {f"selected_{side}": selected[side] for side in SIDES}
         scalars |= {f"energy_{k}": energy for k, energy in enumerate(self._watch(run))}
         draw = self.schedule.is_draw(sweep)
-        record = {
-            "sweep": sweep,
+        own = {
             "kept": draw or self.kept(sweep),
             "draw": draw,
             "burn": self.schedule.burn,
-            "generation": run.job.folder,
-            "parent": None if before is None else before.record["digest"],
-            "settings": self.settings.to_dict(),
-            "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
-            "rows": self._rows,
-            "blocks": self.plan.blocks,
-            "scalars": {name: float(value).hex() for name, value in scalars.items()},
             "priors": {side: prior[side].encode() for side in SIDES},
-            "seconds": round(time.perf_counter() - self.began, 4),
-            "files": run.files,
         }
-        if before is None and self.warm is not None:
-            start = self.warm.commit
-            path = relative_path(start.storage.url, self.store.url)
-            record["start"] = {"path": path, "sweep": start.sweep, "digest": start.record["digest"]}
-        self.attempt = ""  # whatever happens to the answer, it may be a commit now
-        return self.store.commit(record, run.job.specs)
+        return self.close_attempt(run.files, before, scalars, own)
 
     def _watch(self, run: Passes) -> list[float]:
         """Energies of a few pairs of the most active symbols of each side's first block."""

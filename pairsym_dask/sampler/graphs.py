@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..run.execute import Executor, Steps
-from ..run.progress import Progress
-from ..store.arrays import Manifest, Sealed
+from ..run.execute import Attempt, Steps
+from ..store.arrays import Sealed
 from ..store.model_store import Commit
 from . import tasks
 from .hyper import Prior
@@ -30,47 +27,38 @@ class Half:
     shifted: float  # sum c_i t_i of the side's steps before it was drawn
 
 
-class Passes:
-    """Runs the graphs of one attempt at a sweep, and remembers the files they write."""
-
-    def __init__(self, job: DrawJob, files: Manifest, executor: Executor, display: Progress) -> None:
-        self.job, self.files, self.executor, self.display = job, files, executor, display
-        self.plan = job.plan
-        self._graphs = 0
-
-    def written(self) -> Sealed:
-        """All that has been written so far."""
-        return Sealed(self.job.storage, self.job.folder, dict(self.files))
+class Passes(Attempt[DrawJob]):
+    """The graphs of one attempt at a sweep."""
 
     def begin(self, side: str) -> Half:
         """Sweep 0 of one side from small random traits."""
-        steps = self._steps()
+        steps = self.steps()
         keys = [
             steps.add(f"start-{side}", block, tasks.start_block, steps.job, side, block)
-            for block in range(self.plan.count(side))
+            for block in range(self.job.plan.count(side))
         ]
-        return self._close(self._run(f"start {side}", steps, keys))
+        return self._close(self.run(f"start {side}", steps, keys))
 
     def take_over(self, side: str, start: Commit) -> Half:
         """Sweep 0 of one side from a committed fit."""
-        steps = self._steps()
+        steps = self.steps()
         source = steps.hold("start", start)
         keys = [
             steps.add(f"take-over-{side}", block, tasks.take_over_block, steps.job, side, source, block)
-            for block in range(self.plan.count(side))
+            for block in range(self.job.plan.count(side))
         ]
-        return self._close(self._run(f"start {side}", steps, keys))
+        return self._close(self.run(f"start {side}", steps, keys))
 
     def draw(self, side: str, own: Sealed, its: Sealed, proposing: float, prior: Prior) -> Half:
         """The half-sweep of one side; `proposing` is what the long side's selection sums to."""
-        steps = self._steps()
+        steps = self.steps()
         old, others, before = steps.hold("own", own), steps.hold("its", its), steps.hold("prior", prior)
-        if side == self.plan.long:
+        if side == self.job.plan.long:
             keys = [
                 steps.add(
                     f"draw-{side}", block, tasks.draw_block, steps.job, side, old, others, proposing, before, block
                 )
-                for block in range(self.plan.count(side))
+                for block in range(self.job.plan.count(side))
             ]
         else:
             taken = self._shift(steps, side, old, others, proposing, before) if self.job.settings.biases else None
@@ -80,56 +68,35 @@ class Passes:
                 )
                 for block, stats in enumerate(self._gather(steps, side, old, others, proposing, taken))
             ]
-        return self._close(self._run(f"draw {side}", steps, keys))
+        return self._close(self.run(f"draw {side}", steps, keys))
 
     def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: float, prior: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
         weights = [
             steps.add(f"weigh-{side}", share, tasks.weigh_share, steps.job, side, own, its, proposing, share)
-            for share in range(len(self.plan.shares))
+            for share in range(len(self.job.plan.shares))
         ]
-        total = self._tree(steps, "add-weights", tasks.add_weights, side, weights)
+        total = steps.tree("weights", side, tasks.add_weights, weights)
         return steps.add(f"take-steps-{side}", 0, tasks.take_steps, steps.job, side, own, prior, total)
 
     def _gather(self, steps: Steps, side: str, own: str, its: str, proposing: float, taken: str | None) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
-        roots, blocks, step = [], range(self.plan.count(side)), self.job.room.bundle
+        roots, blocks, step = [], range(self.job.plan.count(side)), self.job.room.bundle
         for bundle in (blocks[k : k + step] for k in range(0, len(blocks), step)):
             gathered = [
                 steps.add(
                     f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, steps.job, side, own, its, proposing,
                     taken, bundle, share,
                 )
-                for share in range(len(self.plan.shares))
+                for share in range(len(self.job.plan.shares))
             ]  # fmt: skip
             for k, block in enumerate(bundle):
                 parts = [
                     steps.add("pick-statistics", f"{block}-{share}", tasks.pick, steps.job, key, k, block)
                     for share, key in enumerate(gathered)
                 ]
-                roots.append(self._tree(steps, "add-statistics", tasks.add_up, block, parts))
+                roots.append(steps.tree("statistics", block, tasks.add_up, parts))
         return roots
-
-    def _tree(self, steps: Steps, name: str, add: Callable[..., Any], block: int | str, keys: list[str]) -> str:
-        """Add nodes that add up `keys` in a fixed binary tree; the root."""
-        level = 0
-        while len(keys) > 1:
-            pairs = [
-                steps.add(name, f"{block}-{level}-{k}", add, steps.job, keys[k], keys[k + 1])
-                for k in range(0, len(keys) - 1, 2)
-            ]
-            keys = pairs + keys[len(keys) - len(keys) % 2 :]
-            level += 1
-        return keys[0]
-
-    def _steps(self) -> Steps:
-        """An empty graph of this attempt, the job in it."""
-        self._graphs += 1
-        return Steps(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
-
-    def _run(self, name: str, steps: Steps, keys: list[str]) -> list[Any]:
-        self.display.step(name, self.executor.seen(steps, keys))
-        return self.executor.run(steps.graph, keys, self.display.done)
 
     def _close(self, closed: list[Closed]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""

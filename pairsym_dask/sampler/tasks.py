@@ -98,13 +98,7 @@ class DrawJob:
 
     def _once(self, kind: str, sealed: Sealed, make: Callable[[], Any]) -> Any:
         """What is made of the whole short side, kept once a process until the next such thing is asked for."""
-        key = Key(f"{kind} {self.sweep}", self.storage.url, sealed.prefix, self.plan.short, 0)
-
-        def alone() -> Any:
-            TABLES.drop(lambda kept: kept != key)
-            return make()
-
-        return TABLES.get(key, alone, 2**62)
+        return TABLES.get(Key(f"{kind} {self.sweep}", self.storage.url, sealed.prefix, self.plan.short, 0), make)
 
     def marginal(self, side: str, block: int) -> np.ndarray:
         """c_i of a block of rows."""

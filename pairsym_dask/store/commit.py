@@ -63,7 +63,7 @@ class Commit:
     storage: Storage
     record: CommitRecord
 
-    @property
+    @cached_property
     def sweep(self) -> int:
         return self.record["sweep"]
 
@@ -72,11 +72,11 @@ class Commit:
         """Whether the user asked to keep this sweep for good."""
         return self.record["kept"]
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         return Settings.from_record(self.record["settings"])
 
-    @property
+    @cached_property
     def folder(self) -> str:
         return self.record["generation"]
 
@@ -119,7 +119,7 @@ class Commit:
         sealed.check_complete(((spec, key) for spec in specs for key in spec.keys()), sum(spec.count for spec in specs))
         return sealed
 
-    @property
+    @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
         return generation_arrays(self.record["rows"], self.record["blocks"], self.settings)
 

@@ -42,7 +42,7 @@ class Counts:
     layout: Layout
     record: CountsRecord
 
-    @property
+    @cached_property
     def path(self) -> str:
         return self.storage.url
 
@@ -55,7 +55,7 @@ class Counts:
         """Distinct pairs."""
         return self.layout.pairs
 
-    @property
+    @cached_property
     def total(self) -> float:
         """Sum of all counts, D."""
         return float.fromhex(self.record["total"])
@@ -65,7 +65,7 @@ class Counts:
         """Type of the counts as matrices: wide, because sums of the stored bytes would wrap round."""
         return np.dtype(np.int64 if np.dtype(self.layout.count_dtype).kind == "u" else np.float64)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Digest of the content: the same pairs and labels give the same one, wherever they came from."""
         return str(self.record["content"])
@@ -81,16 +81,26 @@ class Counts:
     def tile_pairs(self, side: str, block: int, group: int) -> int:
         return int(self.record["tiles"][side][self.cuts[side].tile(block, group)])
 
-    def _pair_arrays(self, side: str) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
-        slots = max(self.layout.slots(n) for n in self.record["tiles"][side])
-        return self.layout.pair_arrays(side, max(1, slots))
+    @cached_property
+    def slots(self) -> dict[str, list[int]]:
+        """Chunks of pairs that each tile of a side fills."""
+        return {side: [self.layout.slots(pairs) for pairs in self.record["tiles"][side]] for side in SIDES}
+
+    @cached_property
+    def pair_arrays(self) -> dict[str, tuple[ArraySpec, ArraySpec, ArraySpec]]:
+        """index, count and length of both orders."""
+        return {side: self.layout.pair_arrays(side, max([1, *self.slots[side]])) for side in SIDES}
+
+    @cached_property
+    def marginals(self) -> dict[str, ArraySpec]:
+        return {side: self.layout.marginal(side) for side in SIDES}
 
     def ask_tile(self, side: str, block: int, group: int) -> None:
         """Say that a tile will be read soon."""
         t = self.cuts[side].tile(block, group)
-        index, count, length = self._pair_arrays(side)
+        index, count, length = self.pair_arrays[side]
         self.sealed.ask_block(length, t, 0)
-        for slot in range(self.layout.slots(self.tile_pairs(side, block, group))):
+        for slot in range(self.slots[side][t]):
             self.sealed.ask_block(index, t, slot)
             self.sealed.ask_block(count, t, slot)
 
@@ -98,7 +108,7 @@ class Counts:
         """One tile, checked against its digests, and that what it says can be."""
         cut, pairs = self.cuts[side], self.tile_pairs(side, block, group)
         t = cut.tile(block, group)
-        index, count, length = self._pair_arrays(side)
+        index, count, length = self.pair_arrays[side]
         first, stop = cut.row_range(block)
         lengths = self.sealed.read_block(length, t, 0)[0, : stop - first]
         indptr = np.zeros(stop - first + 1, np.int64)
@@ -108,7 +118,7 @@ class Counts:
                 f"{self.sealed.where(length.key(t, 0))} gives its rows {indptr[-1]} pairs, but its tile has {pairs}"
             )
         indices, counts = np.empty(pairs, np.uint32), np.empty(pairs, self.layout.count_dtype)
-        for slot in range(self.layout.slots(pairs)):
+        for slot in range(self.slots[side][t]):
             part = slice(slot * self.layout.chunk, min((slot + 1) * self.layout.chunk, pairs))
             indices[part] = self.sealed.read_block(index, t, slot)[0, : part.stop - part.start]
             counts[part] = self.sealed.read_block(count, t, slot)[0, : part.stop - part.start]
@@ -134,7 +144,7 @@ class Counts:
 
     def marginal(self, side: str, block: int | None = None) -> np.ndarray:
         """c_i or c_j, of one block or of all."""
-        spec = self.layout.marginal(side)
+        spec = self.marginals[side]
         return self.sealed.read_array(spec) if block is None else self.sealed.read_block(spec, block)
 
     def labels(self, side: str) -> np.ndarray:
@@ -310,9 +320,8 @@ def _check_complete(counts: Counts) -> None:
         pairs = counts.record["tiles"][side]
         if len(pairs) != cut.tiles or sum(pairs) != counts.nnz:
             raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
-        label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.layout.marginal(side)
-        slots = [counts.layout.slots(n) for n in pairs]
-        arrays = counts.layout.pair_arrays(side, max(1, *slots))
+        label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.marginals[side]
+        slots, arrays = counts.slots[side], counts.pair_arrays[side]
         keys = itertools.chain(
             ((array, array.key(k)) for array in (label, marginal) for k in range(array.count)),
             ((arrays[2], arrays[2].key(t, 0)) for t in range(cut.tiles)),

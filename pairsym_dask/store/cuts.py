@@ -26,15 +26,15 @@ class Cut:
     block: int
     span: int
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         return -(-self.rows // self.block)
 
-    @property
+    @cached_property
     def groups(self) -> int:
         return -(-self.columns // self.span)
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         return self.blocks * self.groups
 

@@ -1,13 +1,16 @@
-"""The calls that change a local disk, one method each."""
+"""The calls that change a local disk, one method each, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import StoreError
+from .ours import PARTIAL
 
 
 class Disk:
@@ -43,6 +46,89 @@ class Disk:
 
     def rmdir(self, path: Path) -> None:
         os.rmdir(path)
+
+    # Made of these calls
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it."""
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for folder in reversed(missing):
+            try:
+                self.mkdir(folder)
+            except FileExistsError:
+                pass
+
+    def put_file(self, path: Path, data: bytes | memoryview) -> None:
+        """Put a file in place with its bytes on disk."""
+        partial, descriptor = self._write_partial(path, data)
+        try:
+            self.fsync(descriptor)
+            self.replace(partial, path)
+        except BaseException:
+            self._drop(partial)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def put_file_soon(self, path: Path, data: bytes | memoryview) -> Callable[[], None]:
+        """Put a file in place; its bytes are on disk when what is returned has been called."""
+        partial, descriptor = self._write_partial(path, data)
+        try:
+            self.replace(partial, path)
+        except BaseException:
+            os.close(descriptor)
+            self._drop(partial)
+            raise
+
+        def flush() -> None:
+            try:
+                self.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+        return flush
+
+    def put_new_file(self, path: Path, data: bytes) -> bool:
+        """Put a file in place with its bytes on disk, False when there is one."""
+        partial, descriptor = self._write_partial(path, data)
+        try:
+            self.fsync(descriptor)
+            self.link(partial, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.close(descriptor)
+            self._drop(partial)
+        return True
+
+    def _write_partial(self, path: Path, data: bytes | memoryview) -> tuple[Path, int]:
+        """A new file beside `path`, with an open descriptor."""
+        self.make_folder(path.parent)
+        partial = partial_name(path)
+        descriptor = self.create(partial)
+        try:
+            view = memoryview(data).cast("B")
+            while view:
+                view = view[self.write(descriptor, view) :]
+        except BaseException:
+            os.close(descriptor)
+            self._drop(partial)
+            raise
+        return partial, descriptor
+
+    def _drop(self, partial: Path) -> None:
+        try:
+            self.unlink(partial)
+        except OSError:
+            pass  # the clean-up finds it; the first error is the one to tell
+
+
+def partial_name(path: Path) -> Path:
+    """Where a file is written before it is put in place."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
 
 
 def open_file(path: str, flags: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from ..errors import StoreError
 from . import writers as writing
-from .disk import Disk, open_file
+from .disk import Disk, open_file, partial_name
 from .ours import PARTIAL, Names, below, is_file
 from .storage import Entry, Storage, check_key
 from .writers import Begun, writers
@@ -72,50 +71,10 @@ class LocalStorage(Storage):
         except OSError as error:
             raise StoreError(f"cannot {verb} {path}: {error.strerror or error}") from error
 
-    def _make_folder(self, folder: Path) -> None:
-        missing = []
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
-        for folder in reversed(missing):
-            try:
-                disk.mkdir(folder)
-            except FileExistsError:
-                pass
-
-    def _write_partial(self, path: Path, data: bytes | memoryview) -> tuple[Path, int]:
-        """A new file beside `path`, with an open descriptor."""
-        self._make_folder(path.parent)
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
-        descriptor = disk.create(partial)
-        try:
-            view = memoryview(data).cast("B")
-            while view:
-                view = view[disk.write(descriptor, view) :]
-        except BaseException:
-            os.close(descriptor)
-            self._drop(partial)
-            raise
-        return partial, descriptor
-
-    def _drop(self, partial: Path) -> None:
-        try:
-            disk.unlink(partial)
-        except OSError:
-            pass  # the clean-up finds it; the first error is the one to tell
-
     def write(self, key: str, data: bytes | memoryview) -> None:
         path = self._path(key)
         with self._words("write", path):
-            partial, descriptor = self._write_partial(path, data)
-            try:
-                disk.fsync(descriptor)
-                disk.replace(partial, path)
-            except BaseException:
-                self._drop(partial)
-                raise
-            finally:
-                os.close(descriptor)
+            disk.put_file(path, data)
 
     def write_soon(self, key: str, data: bytes | memoryview) -> None:
         path = self._path(key)
@@ -127,20 +86,11 @@ class LocalStorage(Storage):
     def _put(self, path: Path, data: bytes | memoryview) -> Callable[[], None]:
         """Put bytes under a path; they are durable when what is returned has been called."""
         with self._words("write", path):
-            partial, descriptor = self._write_partial(path, data)
-            try:
-                disk.replace(partial, path)
-            except BaseException:
-                os.close(descriptor)
-                self._drop(partial)
-                raise
+            made_durable = disk.put_file_soon(path, data)
 
         def flush() -> None:
             with self._words("write", path):
-                try:
-                    disk.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                made_durable()
 
         return flush
 
@@ -150,24 +100,17 @@ class LocalStorage(Storage):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
         with self._words("write", path):
-            partial, descriptor = self._write_partial(path, data)
             try:
-                disk.fsync(descriptor)
-                try:
-                    disk.link(partial, path)
-                except FileExistsError:
+                if not disk.put_new_file(path, data):
                     return self.read(key) == data
-                except OSError as error:
-                    if error.errno in _NO_LINKS:
-                        raise StoreError(
-                            f"the file system of {self.url} has no hard links, which commits need; use another place"
-                        ) from None
-                    raise
-                self._sync_chain(path.parent)
-                return True
-            finally:
-                os.close(descriptor)
-                self._drop(partial)
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise StoreError(
+                        f"the file system of {self.url} has no hard links, which commits need; use another place"
+                    ) from None
+                raise
+            self._sync_chain(path.parent)
+            return True
 
     def sync_names(self, folder: str) -> None:
         path = self._folder(folder)
@@ -193,7 +136,7 @@ class LocalStorage(Storage):
 
     def put_aside(self, key: str, *parts: memoryview) -> None:
         path = self._path(key)
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{PARTIAL}")
+        partial = partial_name(path)
         with self._words("write", path):
             with open(partial, "wb") as file:
                 for part in parts:
@@ -331,7 +274,7 @@ class LocalStorage(Storage):
         path, goal = self._path(prefix), self._path(target)
         writers.seen(self.url)
         with self._words("move", path):
-            self._make_folder(goal.parent)
+            disk.make_folder(goal.parent)
             disk.replace(path, goal)
 
     def sync(self, prefix: str = "") -> None:

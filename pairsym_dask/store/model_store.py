@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from ..errors import DamagedStoreError, StoreError
 from . import attempts
@@ -26,12 +26,15 @@ from .lock import Holder, Lock, holder, now
 from .ours import ARRAYS, Names
 from .records import (
     SMALL_BYTES,
+    CommitRecord,
+    canonical,
     check_format,
     check_record_size,
     commit_record,
     parse,
     read_record,
     seal,
+    sealed,
     unseal,
 )
 from .storage import Storage, digest, is_local, open_storage
@@ -188,11 +191,11 @@ class ModelStore:
         if commits:
             self.storage.sync("commits")
             if not self.storage.exists(f"{commits[-1].folder}/receipt"):
-                self._leave_receipt(commits[-1])
+                self._leave_receipt(commits[-1].record)
 
-    def _leave_receipt(self, commit: Commit) -> None:
-        self.storage.write(f"{commit.folder}/receipt", receipt(commit))
-        self.storage.sync_names(commit.folder)
+    def _leave_receipt(self, record: CommitRecord) -> None:
+        self.storage.write(f"{record['generation']}/receipt", receipt(record))
+        self.storage.sync_names(record["generation"])
 
     def check_space(self, needed: int, commits: list[Commit]) -> None:
         """Refuse to begin a sweep that the disk cannot hold; dead attempts go first."""
@@ -224,7 +227,8 @@ class ModelStore:
         # Chunks and their names are on disk before the record that vouches for them.
         self.storage.sync(record["generation"])
         mark = digest(read_record(self.storage, "zarr.json", SMALL_BYTES))
-        data = seal({**record, "mark": mark, "format": FORMAT, "version": VERSION})
+        record = sealed({**record, "mark": mark, "format": FORMAT, "version": VERSION})
+        data = canonical(record)
         if not attempts.declare(self.storage, record["generation"], data):
             raise StoreError(
                 f"another fit has taken over {self.url} and given up this one's sweep {record['sweep']}; this one stops"
@@ -234,9 +238,9 @@ class ModelStore:
         self._check_parent(record)
         if not self.storage.put_if_absent(commit_key(record["sweep"]), data):
             raise StoreError(f"another fit has committed sweep {record['sweep']} of {self.url}; this one stops")
-        commit = Commit(self.storage, commit_record(unseal(data, self.url), self.url))
-        self._leave_receipt(commit)
-        attempts.forget(self.storage, commit.folder)
+        commit = Commit(self.storage, cast(CommitRecord, record))
+        self._leave_receipt(commit.record)
+        attempts.forget(self.storage, record["generation"])
         return commit
 
     def _check_parent(self, record: dict[str, Any]) -> None:
@@ -311,6 +315,6 @@ def commit_key(sweep: int) -> str:
     return f"commits/{sweep:05d}.json"
 
 
-def receipt(commit: Commit) -> bytes:
+def receipt(record: CommitRecord) -> bytes:
     """What is left in a generation after its commit."""
-    return seal({"sweep": commit.sweep, "commit": commit.record["digest"]})
+    return seal({"sweep": record["sweep"], "commit": record["digest"]})

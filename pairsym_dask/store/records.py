@@ -115,19 +115,22 @@ class HolderRecord:
     since: str
 
 
+def sealed(record: dict[str, Any]) -> dict[str, Any]:
+    """A JSON record with its own digest; one that it has already does not count."""
+    body = {key: value for key, value in record.items() if key != "digest"}
+    return {**body, "digest": digest(canonical(body))}
+
+
 def seal(record: dict[str, Any]) -> bytes:
     """A JSON record with its own digest, as canonical bytes."""
-    body = {key: value for key, value in record.items() if key != "digest"}
-    body["digest"] = digest(canonical(body))
-    return canonical(body)
+    return canonical(sealed(record))
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
     """A record written by `seal`: the bytes that were written, its fields not yet looked at."""
     try:
         record = parse(data)
-        body = {key: value for key, value in record.items() if key != "digest"}
-        sound = record["digest"] == digest(canonical(body))
+        sound = record["digest"] == sealed(record)["digest"]
     except (ValueError, KeyError, RecursionError):
         raise DamagedStoreError(f"{where} is not a readable record") from None
     if not sound:

@@ -138,7 +138,7 @@ def _verify_generation(report: Report, store: ModelStore, commit: Commit, commit
         found.damage.append(str(error))
     name = f"{store.url}/{commit.folder}/receipt"
     try:
-        if store.storage.read(f"{commit.folder}/receipt", limit=SMALL_BYTES) != receipt(commit):
+        if store.storage.read(f"{commit.folder}/receipt", limit=SMALL_BYTES) != receipt(commit.record):
             found.damage.append(f"{name} does not hold the bytes that were written")
         found.files += 1
     except FileNotFoundError:

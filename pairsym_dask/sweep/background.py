@@ -13,6 +13,7 @@ import numpy as np
 
 from ..kernels.layout import padded_width, row_offsets, triangle_size
 from ..kernels.moments import background_moments
+from ..kernels.rows import LOGISTIC, SQUARE, WEIGHT
 
 
 def lambda_of(xi: float) -> float:
@@ -100,6 +101,14 @@ class Background:
         moments = np.empty((n, 2))
         background_moments(table, n, self.factors, self.square.reshape(-1), self.variances, moments)
         return np.asarray(-lambda_of(xi_star) * moments[:, 0] + star_constant(xi_star) - moments[:, 1] / 2)
+
+
+def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
+    """sum_j t_j Omega_ij for a block of rows: S1 + lambda* S2 - S0 (...) + sum_j t_j Omega*_ij."""
+    star = its.message_star(table, stats.shape[0], xi_star)
+    s0, s1, s2 = stats[:, WEIGHT], stats[:, LOGISTIC], stats[:, SQUARE]
+    # sum t (Omega - Omega*) over observed pairs; their energies' linear terms cancel.
+    return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star) + star)
 
 
 def expected_square(own: Background, its: Background) -> float:

@@ -1,4 +1,4 @@
-"""The variational bound from sums that the passes return anyway, and the messages behind s and t."""
+"""The variational bound from sums that the passes return anyway, and expectations under its Dirichlets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..kernels.rows import LOGISTIC, SQUARE, WEIGHT
 from ..settings import Settings
-from .background import Background, lambda_of, star_constant
 
 LOG_2_PI = float(np.log(2 * np.pi))
 
@@ -100,14 +98,6 @@ def side_bound(sums: SideSums, size: int, total: float, censored: float, setting
         - size * gammaln(settings.alpha)
     )
     return float(sums.gauss + dirichlet + censored * sums.entropy)
-
-
-def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
-    """sum_j t_j Omega_ij for a block of rows: S1 + lambda* S2 - S0 (...) + sum_j t_j Omega*_ij."""
-    star = its.message_star(table, stats.shape[0], xi_star)
-    s0, s1, s2 = stats[:, WEIGHT], stats[:, LOGISTIC], stats[:, SQUARE]
-    # sum t (Omega - Omega*) over observed pairs; their energies' linear terms cancel.
-    return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star) + star)
 
 
 def expected_log(selection: np.ndarray, whole: float) -> np.ndarray:

@@ -20,6 +20,7 @@ from ..run.execute import Executor
 from ..run.progress import Progress
 from ..run.workers import Pass
 from ..settings import SIDES, Settings
+from ..store.arrays import Manifest
 from ..store.commit import Commit, generation_arrays
 from ..store.counts import RECORD, Counts
 from ..store.discard import set_aside_damaged
@@ -116,6 +117,21 @@ class Fit:
     discount: Discount | None = None
     began: float = 0.0
 
+    def __post_init__(self) -> None:
+        rows = {side: self.plan.cuts[side].rows for side in SIDES}
+        self.specs = generation_arrays(rows, self.plan.blocks, self.settings)
+        self.shared = {  # by the records of all sweeps
+            "settings": self.settings.to_dict(),
+            "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
+            "rows": rows,
+            "blocks": self.plan.blocks,
+        }
+        self.job = self.make_job()
+
+    def make_job(self) -> Any:
+        """What the tasks of all sweeps share."""
+        return Job.make(self.counts, self.settings, self.plan, self.room, self.store.storage, self.specs, self.passes)
+
     def go_on(self, sweeps: int, tol: float | None, callback: Callback | None) -> Commit:
         """Sweep until enough are committed; the store is held by this fit."""
         store, display = self.store, self.display
@@ -197,20 +213,18 @@ class Fit:
 
     def _begin(self, sweep: int) -> Passes:
         """A new attempt at a sweep."""
-        specs = generation_arrays(self._rows, self.plan.blocks, self.settings)
-        self.began = time.perf_counter()
-        self.attempt, files = self.store.begin_generation(sweep, specs)
-        self.display.start_sweep(sweep, GRAPHS)
-        job = Job(
-            self.counts, self.settings, self.plan, self.room, self.store.storage, self.attempt, specs, self.passes
-        )
+        files = self.open_attempt(sweep, GRAPHS)
+        job = replace(self.job, folder=self.attempt)
         if self.settings.discount and self.discount is None:
             self.discount = Passes(job, files, self.executor, self.display).measure_discount()
         return Passes(replace(job, discount=self.discount), files, self.executor, self.display)
 
-    @property
-    def _rows(self) -> dict[str, int]:
-        return {side: self.plan.cuts[side].rows for side in SIDES}
+    def open_attempt(self, sweep: int, graphs: int) -> Manifest:
+        """A new folder for an attempt at a sweep of so many graphs; the files that are in it."""
+        self.began = time.perf_counter()
+        self.attempt, files = self.store.begin_generation(sweep, self.specs)
+        self.display.start_sweep(sweep, graphs)
+        return files
 
     def _earlier(self, warm: Warm, side: str) -> Earlier:
         """What the tasks of a warm start need; the earlier rows, all taken over, have weights that sum to one."""
@@ -226,7 +240,7 @@ class Fit:
         self, run: Passes, before: Commit | None, users: Half, items: Half, xi_star: float, log_z_items: float,
         end: End, bound: float,
     ) -> Commit:  # fmt: skip
-        """Make a finished attempt real."""
+        """Make a finished attempt real, unless its numbers cannot be."""
         sweep = 0 if before is None else before.sweep + 1
         scalars = {"xi_star": xi_star, "elbo": bound, "log_z_next": end.log_z, "log_z_items": log_z_items}
         for name in ("elbo", "xi_star", "log_z_next"):
@@ -238,26 +252,31 @@ class Fit:
         scalars["log_z_users"] = float("nan") if before is None else before.scalar("log_z_next")
         if self.discount is not None:
             scalars["discount_scale"] = self.discount.scale
-        record = {
-            "sweep": sweep,
+        backgrounds = {side: half.background for side, half in zip(SIDES, (users, items), strict=True)}
+        own = {
             "kept": self.kept(sweep),
-            "generation": run.job.folder,
-            "parent": None if before is None else before.record["digest"],
-            "settings": self.settings.to_dict(),
-            "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
-            "rows": self._rows,
-            "blocks": self.plan.blocks,
             "solver": self.plan.solver,
+            "backgrounds": {side: encode_background(background) for side, background in backgrounds.items()},
+        }
+        return self.close_attempt(run.files, before, scalars, own)
+
+    def close_attempt(
+        self, files: Manifest, before: Commit | None, scalars: dict[str, float], own: dict[str, Any]
+    ) -> Commit:
+        """Commit an attempt; `own` is what this kind of fit alone has in its records."""
+        record = {
+            "sweep": 0 if before is None else before.sweep + 1,
+            "generation": self.attempt,
+            "parent": None if before is None else before.record["digest"],
             "scalars": {name: float(value).hex() for name, value in scalars.items()},
-            "backgrounds": {
-                side: encode_background(half.background) for side, half in zip(SIDES, (users, items), strict=True)
-            },
             "seconds": round(time.perf_counter() - self.began, 4),
-            "files": run.files,
+            "files": files,
+            **self.shared,
+            **own,
         }
         if before is None and self.warm is not None:
             start = self.warm.commit
             path = relative_path(start.storage.url, self.store.url)
             record["start"] = {"path": path, "sweep": start.sweep, "digest": start.record["digest"]}
         self.attempt = ""  # whatever happens to the answer, it may be a commit now
-        return self.store.commit(record, run.job.specs)
+        return self.store.commit(record, self.specs)

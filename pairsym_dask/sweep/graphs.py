@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..run.execute import Executor, Steps
-from ..run.progress import Progress
-from ..store.arrays import Manifest, Sealed
+from ..run.execute import Attempt, Steps
+from ..store.arrays import Sealed
 from . import start, tasks
 from . import steps as by_steps
 from .background import Background, lambda_of
@@ -60,52 +59,43 @@ class End:
     log_z: float
 
 
-class Passes:
-    """Runs the graphs of one attempt at a sweep, and remembers the files they write."""
-
-    def __init__(self, job: Job, files: Manifest, executor: Executor, display: Progress) -> None:
-        self.job, self.files, self.executor, self.display = job, files, executor, display
-        self.plan, self.settings = job.plan, job.settings
-        self._graphs = 0
-
-    def written(self) -> Sealed:
-        """All that has been written so far."""
-        return Sealed(self.job.storage, self.job.folder, dict(self.files))
+class Passes(Attempt[Job]):
+    """The graphs of one attempt at a sweep."""
 
     # Passes
 
     def begin(self, side: str) -> Half:
         """Sweep 0 of one side from small random means."""
-        whole = self._powers(side) if self.settings.selection == "counts" else None
-        steps = self._steps()
+        whole = self._powers(side) if self.job.settings.selection == "counts" else None
+        steps = self.steps()
         keys = [
             steps.add(f"start-{side}", block, start.start_block, steps.job, side, whole, block)
-            for block in range(self.plan.count(side))
+            for block in range(len(self.job.plan.places[side]))
         ]
-        return self._close(side, self._run(f"start {side}", steps, keys))
+        return self._close(side, self.run(f"start {side}", steps, keys))
 
     def take_over(self, side: str, earlier: Earlier, rows: np.ndarray) -> Half:
         """Sweep 0 of one side from the rows of an earlier fit."""
-        steps = self._steps()
+        steps = self.steps()
         source = steps.hold("earlier", earlier)
         keys = []
-        for block in range(self.plan.count(side)):
-            mine = rows[slice(*self.plan.row_range(side, block))]
+        for block, place in enumerate(self.job.plan.places[side]):
+            mine = rows[place.first : place.stop]
             keys.append(
                 steps.add(f"take-over-{side}", block, start.take_over_block, steps.job, side, source, mine, block)
             )
-        return self._close(side, self._run(f"start {side}", steps, keys))
+        return self._close(side, self.run(f"start {side}", steps, keys))
 
     def update(self, side: str, own: Sealed, its: Sealed, base: Background, xi_star: float, weights: Weights) -> Half:
         """The half-sweep of one side: q(pi), s, q(b_i) and q(u_i), row by row."""
-        steps = self._steps()
+        steps = self.steps()
         old, others, ground = steps.hold("own", own), steps.hold("its", its), steps.hold("background", base)
         star = 2 * lambda_of(xi_star)
-        whole = self.plan.whole(side)
-        if self.plan.steps and not whole:
+        whole = self.job.plan.whole[side]
+        if self.job.plan.steps and not whole:
             return self._close(
                 side,
-                self._run(
+                self.run(
                     f"update {side}",
                     steps,
                     self._descend(steps, Gathering(side, own, its, star, [], weights.log_z, range(0)), ground, weights),
@@ -113,29 +103,29 @@ class Passes:
             )
         stats = [] if whole else self._gather(steps, side, old, others, star, weights)
         keys = []
-        for block in range(self.plan.count(side)):
+        for block in range(len(self.job.plan.places[side])):
             logits = weights.block(block)
             rest = (None if logits is None else steps.hold(f"logits-{block}", logits), weights.log_z, block)
             task, source = (tasks.update_block, others) if whole else (tasks.solve_block, stats[block])
             keys.append(steps.add(f"update-{side}", block, task, steps.job, side, old, source, ground, star, *rest))
-        return self._close(side, self._run(f"update {side}", steps, keys))
+        return self._close(side, self.run(f"update {side}", steps, keys))
 
     def select(self, side: str, own: Sealed, its: Sealed) -> tuple[list[np.ndarray], Observed]:
         """Selection statistics of every block of a side, and what they say of xi*."""
-        steps = self._steps()
+        steps = self.steps()
         old = steps.hold("own", own)
         stats = self._select(steps, side, old, steps.hold("its", its))
         keys = [
             steps.add(f"observe-{side}", block, tasks.observed_sums, steps.job, side, old, key, block)
             for block, key in enumerate(stats)
         ]
-        results = self._run(f"select {side}", steps, stats + keys)
+        results = self.run(f"select {side}", steps, stats + keys)
         weight, square = (float(total) for total in np.array(results[len(stats) :]).sum(0))
         return results[: len(stats)], Observed(weight, square)
 
     def weigh(self, side: str, own: Sealed, stats: list[np.ndarray], base: Background, xi_star: float) -> Weights:
         """s or t of a side from its selection statistics."""
-        steps = self._steps()
+        steps = self.steps()
         old, ground = steps.hold("own", own), steps.hold("background", base)
         keys = [
             steps.add(
@@ -144,21 +134,21 @@ class Passes:
             )
             for block, stat in enumerate(stats)
         ]  # fmt: skip
-        weighed = self._run(f"weigh {side}", steps, keys)
+        weighed = self.run(f"weigh {side}", steps, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
     def finish(self, state: Sealed, base: Background, xi_star: float) -> End:
         """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights."""
-        steps = self._steps()
+        steps = self.steps()
         whole, ground = steps.hold("state", state), steps.hold("background", base)
-        stats: list[Any] = [None] * self.plan.count("users")
-        if self.plan.long != "users":
+        stats: list[Any] = [None] * len(self.job.plan.places["users"])
+        if self.job.plan.long != "users":
             stats = self._select(steps, "users", whole, whole)
         keys = [
             steps.add("finish-users", block, tasks.finish_block, steps.job, whole, key, ground, xi_star, block)
             for block, key in enumerate(stats)
         ]
-        results = self._run("bound", steps, keys)
+        results = self.run("bound", steps, keys)
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
@@ -166,29 +156,29 @@ class Passes:
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""
-        steps, (long, short) = self._steps(), self.plan.sides
+        steps = self.steps()
         keys = [
             steps.add("measure", block, start.sum_columns, steps.job, block)
-            for block in range(self.plan.cuts[long].blocks)
+            for block in range(self.job.plan.cuts[self.job.plan.long].blocks)
         ]
-        (sums,) = self._run("measure", steps, [self._tree(steps, "measure", 0, keys)])
+        (sums,) = self.run("measure", steps, [steps.tree("measure", 0, tasks.add_up, keys)])
         counts = self.job.counts
-        return Discount.measure(self.settings.discount, counts.total, counts.marginal(short), sums)
+        return Discount.measure(self.job.settings.discount, counts.total, counts.marginal(self.job.plan.short), sums)
 
     # Parts of graphs
 
     def _powers(self, side: str) -> float:
         """sum (alpha + c_i)^beta over a side."""
-        steps = self._steps()
+        steps = self.steps()
         keys = [
             steps.add(f"measure-{side}", block, start.sum_powers, steps.job, side, block)
-            for block in range(self.plan.count(side))
+            for block in range(len(self.job.plan.places[side]))
         ]
-        return float(np.sum(self._run(f"measure {side}", steps, keys)))
+        return float(np.sum(self.run(f"measure {side}", steps, keys)))
 
     def _select(self, steps: Steps, side: str, own: str, its: str) -> list[str]:
         """Nodes for the selection statistics of every block of a side; a key a block."""
-        cut = self.plan.cuts[side]
+        cut = self.job.plan.cuts[side]
         roots = []
         for tile_block in range(cut.blocks):
             keys = [
@@ -198,20 +188,20 @@ class Passes:
                 )
                 for group in range(cut.groups)
             ]  # fmt: skip
-            whole = self._tree(steps, "selection", tile_block, keys)
-            if side == self.plan.long:  # a tile's rows are a block
+            whole = steps.tree("selection", tile_block, tasks.add_up, keys)
+            if side == self.job.plan.long:  # a tile's rows are a block
                 roots.append(whole)
                 continue
             roots += [
                 steps.add("take-selection", block, tasks.take_rows, steps.job, side, whole, block)
-                for block in self.plan.tile_blocks(side, tile_block)
+                for block in self.job.plan.tile_blocks[side][tile_block]
             ]
         return roots
 
     def _descend(self, steps: Steps, every: Gathering, ground: str, weights: Weights) -> list[str]:
         """Nodes for the conjugate gradients of every block of the short side; a key a block."""
         roots = []
-        for bundle in self.plan.bundles(every.side, self.job.room.bundle):
+        for bundle in self.job.plan.bundles(every.side, self.job.room.bundle):
             mine = replace(every, logits=[weights.block(block) for block in bundle], blocks=bundle)
             what = steps.hold(f"rows-{bundle[0]}", mine)
             sums = self._add_shares(steps, f"{every.side}-sums", bundle, by_steps.gather_sums, what)
@@ -219,7 +209,7 @@ class Passes:
                 steps.add("begin", block, by_steps.begin_block, steps.job, what, key, ground, block)
                 for block, key in zip(bundle, sums, strict=True)
             ]
-            for step in range(self.plan.steps):
+            for step in range(self.job.plan.steps):
                 ahead = [
                     steps.add(f"direction-{step}", block, by_steps.direction, steps.job, key)
                     for block, key in zip(bundle, standing, strict=True)
@@ -243,7 +233,7 @@ class Passes:
         """Nodes that gather something for a bundle over all shares of the columns, added up block by block."""
         gathered = [
             steps.add(f"gather-{name}", f"{bundle[0]}-{share}", task, steps.job, *arguments, share)
-            for share in range(len(self.plan.shares))
+            for share in range(len(self.job.plan.shares))
         ]
         roots = []
         for k, block in enumerate(bundle):
@@ -251,41 +241,20 @@ class Passes:
                 steps.add(f"pick-{name}", f"{block}-{share}", tasks.pick, steps.job, key, k)
                 for share, key in enumerate(gathered)
             ]
-            roots.append(self._tree(steps, name, block, parts))
+            roots.append(steps.tree(name, block, tasks.add_up, parts))
         return roots
 
     def _gather(self, steps: Steps, side: str, own: str, its: str, star: float, weights: Weights) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots = []
-        for bundle in self.plan.bundles(side, self.job.room.bundle):
+        for bundle in self.job.plan.bundles(side, self.job.room.bundle):
             logits = steps.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
             task = tasks.gather_statistics, side, own, its, star, logits, weights.log_z, bundle
             roots += self._add_shares(steps, side, bundle, *task)
         return roots
 
-    def _tree(self, steps: Steps, name: str, block: int, keys: list[str]) -> str:
-        """Add nodes that add up `keys` in a fixed binary tree; the root."""
-        level = 0
-        while len(keys) > 1:
-            pairs = [
-                steps.add(f"add-{name}", f"{block}-{level}-{k}", tasks.add_up, steps.job, keys[k], keys[k + 1])
-                for k in range(0, len(keys) - 1, 2)
-            ]
-            keys = pairs + keys[len(keys) - len(keys) % 2 :]
-            level += 1
-        return keys[0]
-
-    def _steps(self) -> Steps:
-        """An empty graph of this attempt, the job in it."""
-        self._graphs += 1
-        return Steps(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
-
-    def _run(self, name: str, steps: Steps, keys: list[str]) -> list[Any]:
-        self.display.step(name, self.executor.seen(steps, keys))
-        return self.executor.run(steps.graph, keys, self.display.done)
-
     def _close(self, side: str, updated: list[tasks.Updated]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
         self.files |= {key: (size, check) for part in updated for key, size, check in part.entries}
         packed = np.sum([part.background for part in updated], axis=0)
-        return Half(Background(self.settings.factors, packed), SideSums.add([part.sums for part in updated]))
+        return Half(Background(self.job.settings.factors, packed), SideSums.add([part.sums for part in updated]))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..kernels.keys import sum_rows
-from ..kernels.layout import empty_table, padded_width, row_offsets
+from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..run.workers import Pass
-from ..settings import Settings
+from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
 from ..store.counts import Counts
 from ..store.cuts import Tile
@@ -49,22 +49,24 @@ class Job:
     storage: Storage
     folder: str
     specs: dict[str, ArraySpec]
-    passes: Pass | None = None  # on a cluster: what is asked of its workers
+    passes: Pass | None  # on a cluster: what is asked of its workers
+    width: int  # of a table's row, padded
+    statistics: int  # numbers of a row's statistics, and of a background
+    tau: dict[str, float]  # prior precision of a side's traits
+    censored: float  # D' = r D
+    cold: bool  # whether posterior variances count for nothing in the updates
     discount: Discount | None = None
 
-    @property
-    def censored(self) -> float:
-        """D' = r D."""
-        return self.settings.censored_ratio * self.counts.total
-
-    @property
-    def cold(self) -> bool:
-        """Whether posterior variances count for nothing in the updates."""
-        return self.settings.temperature == 0
-
-    @property
-    def width(self) -> int:
-        return padded_width(self.settings.factors)
+    @staticmethod
+    def make(
+        counts: Counts, settings: Settings, plan: Plan, room: Room, storage: Storage, specs: dict[str, ArraySpec],
+        passes: Pass | None,
+    ) -> Job:  # fmt: skip
+        """What all sweeps of a fit share; the folder of each is still to be named."""
+        width, statistics = padded_width(settings.factors), statistics_size(settings.factors)
+        tau, censored = {side: settings.tau(side) for side in SIDES}, settings.censored_ratio * counts.total
+        cold = settings.temperature == 0
+        return Job(counts, settings, plan, room, storage, "", specs, passes, width, statistics, tau, censored, cold)
 
     def write(self, path: str, block: int, values: np.ndarray) -> Any:
         index = (block, 0) if values.ndim == 2 else (block,)
@@ -97,13 +99,13 @@ class Job:
 
     def marginal(self, side: str, block: int) -> np.ndarray:
         """c_i of a block of rows as the fit counts them."""
-        tile_block, rows = self.plan.tile_rows(side, block)
+        place = self.plan.places[side][block]
         if self.discount is None:
-            return self.counts.marginal(side, tile_block)[rows]
+            return self.counts.marginal(side, place.tile)[place.part]
         if side != self.plan.long:
-            return self.discount.short_marginal[slice(*self.plan.row_range(side, block))]
-        tile = self.tile(side, tile_block, 0)
-        return sum_rows(tile.indptr, tile.counts)[rows]
+            return self.discount.short_marginal[place.first : place.stop]
+        tile = self.tile(side, place.tile, 0)
+        return sum_rows(tile.indptr, tile.counts)[place.part]
 
     # Tables
 
@@ -113,37 +115,37 @@ class Job:
         fill_table(values, weights, self.settings.temperature, self.width, table)
         return table
 
-    def table_key(self, side: str, folder: str, block: int) -> Key:
-        return Key("table", self.storage.url, folder, side, block)
+    def keep_table(self, side: str, block: int, table: np.ndarray) -> None:
+        """Keep the table of a new block, if there is room, in place of the old one."""
+        SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self.room.tables)
 
     def table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
         """Table of one block, kept if there is room."""
-        key = self.table_key(side, sealed.prefix, block)
-        kept: np.ndarray = SHELF.get(key, lambda: self._read_table(side, sealed, block), self.room.tables)
-        return kept
 
-    def _read_table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
-        ahead = block + self.room.tasks
-        if side == self.plan.long and ahead < self.plan.count(side):
-            for name in ("mean", "precision"):
-                sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
-        values = Values(*(self.read(sealed, f"{side}/{name}", block) for name in VALUES))
-        return self.fill(values, self.read(sealed, f"{side}/background", block))
+        def make() -> np.ndarray:
+            ahead = block + self.room.tasks
+            if side == self.plan.long and ahead < len(self.plan.places[side]):
+                for name in ("mean", "precision"):
+                    sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
+            values = Values(*(self.read(sealed, f"{side}/{name}", block) for name in VALUES))
+            return self.fill(values, self.read(sealed, f"{side}/background", block))
+
+        key = Key("table", self.storage.url, sealed.prefix, side, block)
+        kept: np.ndarray = SHELF.get(key, make, self.room.tables)
+        return kept
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
         """Table of all rows of the short side, kept once a process until the next one is asked for."""
         key = Key("whole table", self.storage.url, sealed.prefix, side, 0)
 
         def make() -> np.ndarray:
-            TABLES.drop(lambda kept: kept != key)
             stride = 2 * self.width
             table = empty_table(self.plan.cuts[side].rows, self.width, self.settings.dtype)
-            for block in range(self.plan.count(side)):
-                first, stop = self.plan.row_range(side, block)
-                table[first * stride : stop * stride] = self.table(side, sealed, block)
+            for block, place in enumerate(self.plan.places[side]):
+                table[place.first * stride : place.stop * stride] = self.table(side, sealed, block)
             return table
 
-        kept: np.ndarray = TABLES.get(key, make, 2**62)
+        kept: np.ndarray = TABLES.get(key, make)
         return kept
 
     # Updates
@@ -165,7 +167,7 @@ class Job:
             self.censored * weights,
             two_lambda_star,
             base.packed.astype(settings.dtype),
-            (settings.tau(side) * growth).astype(settings.dtype),
+            (self.tau[side] * growth).astype(settings.dtype),
             settings.tau_b,
             settings.biases,
             self.cold,

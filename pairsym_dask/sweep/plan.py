@@ -6,10 +6,11 @@ The memory budget and the number of threads decide only how many tasks are under
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -54,6 +55,24 @@ def choose_solver(factors: int, rows: int, pairs: int) -> str:
     return "cholesky" if solved <= stepped else "gradients"
 
 
+class Place(NamedTuple):
+    """Where a block of rows lies: its first row and the one after its last, and the tile block with its rows there."""
+
+    first: int
+    stop: int
+    tile: int
+    part: slice
+
+
+def _places(cut: Cut, step: int) -> Iterator[Place]:
+    """Blocks of at most `step` rows, none of them in two tile blocks."""
+    for tile in range(cut.blocks):
+        start, end = cut.row_range(tile)
+        for first in range(start, end, step):
+            stop = min(first + step, end)
+            yield Place(first, stop, tile, slice(first - start, stop - start))
+
+
 @dataclass(frozen=True)
 class Plan:
     """The geometry of one fit; travels to the workers."""
@@ -79,12 +98,12 @@ class Plan:
             solver or choose_solver(settings.factors, sum(counts.shape), counts.nnz),
         )
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Steps of the conjugate gradients, 0 where systems are solved."""
         return STEPS if self.solver == "gradients" else 0
 
-    @property
+    @cached_property
     def row_numbers(self) -> int:
         """Numbers that are gathered for a row of the short side."""
         return SUMS * padded_width(self.factors) if self.steps else statistics_size(self.factors)
@@ -94,10 +113,9 @@ class Plan:
         """The side whose rows are updated whole; the other side's sums are gathered from partial ones."""
         return "users" if self.cuts["users"].rows >= self.cuts["items"].rows else "items"
 
-    @property
-    def sides(self) -> tuple[str, str]:
-        """The long side and the short one."""
-        return self.long, other(self.long)
+    @cached_property
+    def short(self) -> str:
+        return other(self.long)
 
     @cached_property
     def blocks(self) -> dict[str, int]:
@@ -105,50 +123,33 @@ class Plan:
 
         Where the short side has several tiles their rows are a power of two, so no block straddles tiles.
         """
-        short = other(self.long)
         fits = max(64, STATISTICS // (self.row_numbers * self.itemsize))
-        step = self.cuts[short].block
-        if self.whole(short):  # no statistics leave a task
-            return {self.long: self.cuts[self.long].block, short: step}
-        if self.cuts[short].blocks == 1:
+        step = self.cuts[self.short].block
+        if self.whole[self.short]:  # no statistics leave a task
+            return {self.long: self.cuts[self.long].block, self.short: step}
+        if self.cuts[self.short].blocks == 1:
             step = -(-step // -(-step // fits))
         while step > fits:
             step //= 2
-        return {self.long: self.cuts[self.long].block, short: step}
+        return {self.long: self.cuts[self.long].block, self.short: step}
 
-    def count(self, side: str) -> int:
-        """Blocks of a side."""
-        return sum(self._blocks_of_tile(side, b) for b in range(self.cuts[side].blocks))
+    @cached_property
+    def places(self) -> dict[str, list[Place]]:
+        """Where every block of rows lies, by side."""
+        return {side: [*_places(self.cuts[side], self.blocks[side])] for side in SIDES}
 
-    def tile_blocks(self, side: str, tile_block: int) -> range:
-        """Blocks of rows that a tile block holds."""
-        first = tile_block * -(-self.cuts[side].block // self.blocks[side])
-        return range(first, first + self._blocks_of_tile(side, tile_block))
-
-    def _blocks_of_tile(self, side: str, tile_block: int) -> int:
-        first, stop = self.cuts[side].row_range(tile_block)
-        return -(-(stop - first) // self.blocks[side])
-
-    def row_range(self, side: str, block: int) -> tuple[int, int]:
-        return block * self.blocks[side], min((block + 1) * self.blocks[side], self.cuts[side].rows)
-
-    def tile_rows(self, side: str, block: int) -> tuple[int, slice]:
-        """The tile block that a block of rows lies in, and where."""
-        first, stop = self.row_range(side, block)
-        tile_block = first // self.cuts[side].block
-        offset = tile_block * self.cuts[side].block
-        return tile_block, slice(first - offset, stop - offset)
+    @cached_property
+    def tile_blocks(self) -> dict[str, list[range]]:
+        """Blocks of rows that each tile block holds, by side."""
+        each = {side: -(-self.cuts[side].block // self.blocks[side]) for side in SIDES}
+        return {
+            side: [range(k, min(k + each[side], len(places))) for k in range(0, len(places), each[side])]
+            for side, places in self.places.items()
+        }
 
     def bundles(self, side: str, most: int) -> list[range]:
         """Blocks of a side in runs of at most so many, of one tile block each."""
-        tiles = [self.tile_blocks(side, tile_block) for tile_block in range(self.cuts[side].blocks)]
-        return [blocks[k : k + most] for blocks in tiles for k in range(0, len(blocks), most)]
-
-    def group_blocks(self, side: str, group: int) -> range:
-        """Blocks of the other side that a group of columns covers."""
-        its = other(side)
-        first, stop = self.cuts[side].column_range(group)
-        return range(first // self.blocks[its], -(-stop // self.blocks[its]))
+        return [blocks[k : k + most] for blocks in self.tile_blocks[side] for k in range(0, len(blocks), most)]
 
     @cached_property
     def shares(self) -> list[range]:
@@ -157,23 +158,28 @@ class Plan:
         A partial sum is zeroed, written and added, which pays from some hundred pairs a row on; but there should
         also be tasks enough for several workers.
         """
-        short = other(self.long)
-        cut = self.cuts[short]
+        cut = self.cuts[self.short]
         worth = self.pairs // (PAIRS_A_PARTIAL * cut.rows)
-        tasks = -(-TASKS // self.count(short))
+        tasks = -(-TASKS // len(self.places[self.short]))
         shares = min(max(worth, tasks, 1), cut.groups)
         bounds = [cut.groups * k // shares for k in range(shares + 1)]
         return [range(first, stop) for first, stop in pairwise(bounds)]
 
-    def runs(self, side: str, group: int) -> list[range]:
-        """Blocks of a group that are visited at a time: their tables lie in memory together."""
-        blocks = self.group_blocks(side, group)
-        step = self._run_blocks
-        return [blocks[k : k + step] for k in range(0, len(blocks), step)]
+    @cached_property
+    def runs(self) -> list[list[range]]:
+        """Long blocks that are visited at a time for a group of the short side's columns: their tables lie together."""
+        found, size, step = [], self.blocks[self.long], self._run_blocks
+        for group in range(self.cuts[self.short].groups):
+            first, stop = self.cuts[self.short].column_range(group)
+            blocks = range(first // size, -(-stop // size))
+            found.append([blocks[k : k + step] for k in range(0, len(blocks), step)])
+        return found
 
-    def whole(self, side: str) -> bool:
-        """Whether a task meets all pairs of its rows at once, and can solve them in cache."""
-        return side == self.long or (self.cuts[side].groups == 1 and self.cuts[self.long].blocks <= self._run_blocks)
+    @cached_property
+    def whole(self) -> dict[str, bool]:
+        """Whether a task meets all pairs of its rows at once, and can solve them in cache, by side."""
+        gathered = self.cuts[self.short].groups > 1 or self.cuts[self.long].blocks > self._run_blocks
+        return {self.long: True, self.short: not gathered}
 
     @property
     def _run_blocks(self) -> int:
@@ -181,14 +187,14 @@ class Plan:
 
     # Memory, in bytes.
 
-    @property
+    @cached_property
     def table_row(self) -> int:
         return 2 * padded_width(self.factors) * self.itemsize
 
     def generation_bytes(self) -> int:
         """Bytes of one committed generation, chunks padded."""
         each = (2 * self.factors + 2) * self.itemsize + 16
-        rows = {side: self.count(side) * self.blocks[side] for side in SIDES}
+        rows = {side: len(self.places[side]) * self.blocks[side] for side in SIDES}
         return each * sum(rows.values()) + 8 * rows["users"]
 
     def _tile_bytes(self, side: str) -> int:
@@ -197,7 +203,7 @@ class Plan:
 
     def task_bytes(self) -> int:
         """The most that one task holds at a time, beside what all tasks of a process share."""
-        short = other(self.long)
+        short = self.short
         values = (2 * self.factors + 2) * self.itemsize
         n = self.blocks[self.long]
         # A chunk of encoded pairs stands beside its decoded tile; float64 copies of a block appear in the messages.
@@ -211,7 +217,7 @@ class Plan:
 
     def statistics_bytes(self) -> int:
         """Statistics of a block of the short side."""
-        return self.blocks[other(self.long)] * self.row_numbers * self.itemsize
+        return self.blocks[self.short] * self.row_numbers * self.itemsize
 
     def table_bytes(self) -> int:
         """All tables of the long side."""
@@ -219,7 +225,7 @@ class Plan:
 
     def short_tiles_bytes(self) -> int:
         """All decoded tiles of the short side: most often read again, and dearest to decode, of what may be kept."""
-        cut = self.cuts[other(self.long)]
+        cut = self.cuts[self.short]
         return self.pairs * (4 + self.count_bytes) + 8 * (cut.rows + cut.blocks) * cut.groups
 
     def waiting_bytes(self) -> int:
@@ -228,9 +234,9 @@ class Plan:
 
     def shared_bytes(self) -> int:
         """What every process holds once: the short side's table, weights and selection sums of the items."""
-        short = self.cuts[other(self.long)].rows
+        short = self.cuts[self.short].rows
         row = self.table_row + (2 * self.factors + 4) * self.itemsize
-        if self.steps and not self.whole(other(self.long)):
+        if self.steps and not self.whole[self.short]:
             row += 6 * stride_of(padded_width(self.factors)) * self.itemsize  # where the steps stand, and a direction
         return short * row + 56 * self.cuts["items"].rows
 
@@ -270,10 +276,10 @@ def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
     bundle = 1
     if plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
         extra = plan.waiting_bytes() + tasks * plan.statistics_bytes()
-        bundle = int(min(1 + 0.1 * budget // extra, plan.count(other(plan.long))))
+        bundle = int(min(1 + 0.1 * budget // extra, len(plan.places[plan.short])))
         left = max(0, left - (bundle - 1) * extra)
     # Some of what is left stays free: the allocator does not give all back that large arrays leave behind.
     cache = int(0.85 * left)
     # Where the short side has several tile blocks, tables are read for each of them: they are the dearer ones.
-    ahead = plan.short_tiles_bytes() if plan.cuts[other(plan.long)].blocks == 1 else 0
+    ahead = plan.short_tiles_bytes() if plan.cuts[plan.short].blocks == 1 else 0
     return Room(tasks, cache, max(0, cache - ahead), bundle, budget)

@@ -27,14 +27,17 @@ class Key(NamedTuple):
 
 
 class Shelf:
-    def __init__(self) -> None:
+    """Keeps what is asked for again; with `single` one thing at a time, which goes before the next one is made."""
+
+    def __init__(self, single: bool = False) -> None:
+        self.single = single
         self._lock = threading.Lock()
         self._locks: dict[Key, threading.Lock] = {}
         self._kept: OrderedDict[Key, Any] = OrderedDict()
         self.nbytes = 0
 
-    def get(self, key: Key, make: Callable[[], Any], limit: int) -> Any:
-        """The kept value, else a new one, kept if it fits without pushing out others of this round."""
+    def get(self, key: Key, make: Callable[[], Any], limit: int | None = None) -> Any:
+        """The kept value, else a new one, kept if it fits within a limit without pushing out others of this round."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -44,10 +47,12 @@ class Shelf:
             with self._lock:
                 if key in self._kept:
                     return self._kept[key]
+            if self.single:
+                self.drop(lambda kept: kept != key)
             value = make()
             with self._lock:
                 # A scan that is larger than the shelf would only turn it over: keep the first ones.
-                if self.nbytes + value.nbytes <= limit:
+                if limit is None or self.nbytes + value.nbytes <= limit:
                     self._kept[key] = value
                     self.nbytes += value.nbytes
                 self._locks.pop(key, None)
@@ -73,7 +78,7 @@ class Shelf:
 
 
 SHELF = Shelf()
-TABLES = Shelf()  # whole tables of the short side: one at a time, always kept
+TABLES = Shelf(single=True)  # whole tables of the short side, always kept
 
 
 def forget() -> None:

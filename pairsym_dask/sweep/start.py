@@ -53,7 +53,7 @@ def start_block(job: Job, side: str, whole: float | None, block: int) -> Updated
     """
     settings = job.settings
     factors, dtype = settings.factors, settings.dtype
-    first, stop = job.plan.row_range(side, block)
+    first, stop, *_ = job.plan.places[side][block]
     mean = start_scale(factors) * starting_normals(settings.random_state, side, first, stop, factors)
     n, rows = stop - first, job.plan.cuts[side].rows
     weights = np.full(n, 1.0 / rows)

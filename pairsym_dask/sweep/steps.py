@@ -43,13 +43,13 @@ class Gathering:
 
     def visit(self, job: Job, share: int, visit: Callable[[int, Pairs, OtherSide, int], None]) -> None:
         """Call `visit(k, pairs, others, group)` for every block k of the bundle and every group of a share."""
-        tile_block, first = job.plan.tile_rows(self.side, self.blocks[0])
-        _, last = job.plan.tile_rows(self.side, self.blocks[-1])
-        sizes = [stop - start for start, stop in (job.plan.row_range(self.side, block) for block in self.blocks)]
+        places = [job.plan.places[self.side][block] for block in self.blocks]
+        tile_block, rows = places[0].tile, slice(places[0].part.start, places[-1].part.stop)
+        sizes = [place.stop - place.first for place in places]
 
         for group in job.plan.shares[share]:
             indptr = job.tile(self.side, tile_block, group).indptr
-            part = slice(indptr[first.start], indptr[last.stop])  # pairs of these blocks alone
+            part = slice(indptr[rows.start], indptr[rows.stop])  # pairs of these blocks alone
 
             def each(pairs: Pairs, others: OtherSide, group: int = group, part: slice = part) -> None:
                 at = 0
@@ -58,7 +58,7 @@ class Gathering:
                     at += size
                     visit(k, Pairs(starts, stops, pairs.indices[part], pairs.counts[part]), others, group)
 
-            visit_pairs(job, self.side, self.its, tile_block, slice(first.start, last.stop), [group], each)
+            visit_pairs(job, self.side, self.its, tile_block, rows, [group], each)
 
     def weights_key(self, job: Job, group: int) -> Key:
         return Key("weights", job.storage.url, job.folder, self.side, self.blocks[0], group)

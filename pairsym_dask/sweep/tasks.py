@@ -13,16 +13,14 @@ import numpy as np
 
 from ..errors import NumericError
 from ..kernels import gradients, moments, rows
-from ..kernels.layout import WHOLE, side_by_side, statistics_size
+from ..kernels.layout import WHOLE, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
 from ..run.process import turn
 from ..run.workers import admit
-from ..settings import other
 from ..store.arrays import Sealed
-from .background import Background
-from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, messages, side_sums
+from .background import Background, messages
+from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
 from .job import VALUES, Job
-from .shelf import SHELF
 
 
 class Normaliser(NamedTuple):
@@ -55,12 +53,14 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep a task within its process's room: so many at a time."""
 
     def run(job: Job, *args: Any) -> Any:
-        if job.passes is not None:  # the driver cannot wait for fsyncs of another process: each task does
+        passes = job.passes
+        if passes is not None:  # the driver cannot wait for fsyncs of another process: each task does
             job = replace(job, storage=job.storage.for_caller())
         with turn(job.room.tasks):
-            admit(job.passes)
+            if passes is not None:
+                admit(passes)
             result = function(job, *args)
-        if job.passes is not None:
+        if passes is not None:
             job.storage.settle()
         return result
 
@@ -77,12 +77,12 @@ def close_block(job: Job, side: str, block: int, values: Values, before: np.ndar
     selection = dirichlet_parameters(marginal, before, job.censored, settings.alpha)
     growth = job.growth(marginal, weights)
     table = job.fill(values, weights)
-    packed, sums = np.zeros(statistics_size(settings.factors)), np.zeros(6)
+    packed, sums = np.zeros(job.statistics), np.zeros(6)
     moments.add_background(table, n, weights, growth, settings.factors, packed, sums)
-    mine = side_sums(sums, selection, weights, marginal, growth, job.censored, settings.tau(side), settings)
+    mine = side_sums(sums, selection, weights, marginal, growth, job.censored, job.tau[side], settings)
     if not (np.isfinite(packed).all() and np.isfinite(mine.gauss) and np.isfinite(mine.weighted)):
         _complain(job, side, block, 0)
-    SHELF.put(job.table_key(side, job.folder, block), table, job.room.tables)
+    job.keep_table(side, block, table)
     entries = [job.write(f"{side}/{name}", block, array) for name, array in zip(VALUES, values, strict=True)]
     entries.append(job.write(f"{side}/selection", block, selection))
     entries.append(job.write(f"{side}/background", block, weights))
@@ -99,7 +99,7 @@ def _check_finite(job: Job, side: str, block: int, values: Values, weights: np.n
 
 
 def _complain(job: Job, side: str, block: int, row: int) -> None:
-    label = job.counts.labels(side)[job.plan.row_range(side, block)[0] + row]
+    label = job.counts.labels(side)[job.plan.places[side][block].first + row]
     raise NumericError(
         f"the update of {side[:-1]} {label!r} (block {block} of the {side}) is not finite; "
         'the last committed sweep is intact; dtype="float64" or other taus may help'
@@ -134,7 +134,8 @@ def update_block(
         else:
             rows.update_rows(pairs, others, own_table, terms, values)
 
-    visit_pairs(job, side, its, *job.plan.tile_rows(side, block), [0], visit)  # once: it is all there
+    place = job.plan.places[side][block]
+    visit_pairs(job, side, its, place.tile, place.part, [0], visit)  # once: it is all there
     return close_block(job, side, block, values, before, weights)
 
 
@@ -143,21 +144,20 @@ def visit_pairs(
     visit: Callable[[Pairs, OtherSide], None],
 ) -> None:  # fmt: skip
     """Call `visit(pairs, others)` for some rows of a tile block and groups of columns."""
+    plan = job.plan
     for group in groups:
         tile = job.tile(side, tile_block, group)
         cursors, ends = tile.indptr[:-1][part], tile.indptr[1:][part]
-        if side == job.plan.long:
-            others = OtherSide(WHOLE, job.whole_table(other(side), its))
+        if side == plan.long:
+            others = OtherSide(WHOLE, job.whole_table(plan.short, its))
             visit(Pairs(cursors, ends, tile.indices, tile.counts), others)
             continue
-        for run in job.plan.runs(side, group):
-            first, _ = job.plan.row_range(other(side), run[0])
-            _, limit = job.plan.row_range(other(side), run[-1])
+        for run in plan.runs[group]:
             stops = np.empty_like(cursors)
-            rows.advance(cursors, ends, tile.indices, limit, stops)
+            rows.advance(cursors, ends, tile.indices, plan.places[plan.long][run[-1]].stop, stops)
             # Tables of several blocks are anywhere in memory; they must live until the visit is over.
-            tables = [job.table(other(side), its, its_block) for its_block in run]
-            table, parts = side_by_side(first, job.plan.blocks[other(side)], tables)
+            tables = [job.table(plan.long, its, its_block) for its_block in run]
+            table, parts = side_by_side(plan.places[plan.long][run[0]].first, plan.blocks[plan.long], tables)
             visit(Pairs(cursors, stops, tile.indices, tile.counts), OtherSide(parts, table))
             cursors = stops
 
@@ -174,9 +174,8 @@ def gather_statistics(
         for block, logit in zip(blocks, logits, strict=True)
     ]
     tables = [job.table(side, own, block) for block in blocks]
-    out = [np.zeros((each.size, statistics_size(factors)), job.settings.dtype) for each in censored]
-    tile_block, first = job.plan.tile_rows(side, blocks[0])
-    _, last = job.plan.tile_rows(side, blocks[-1])
+    out = [np.zeros((each.size, job.statistics), job.settings.dtype) for each in censored]
+    first, last = (job.plan.places[side][block] for block in (blocks[0], blocks[-1]))
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
         at = 0
@@ -186,7 +185,8 @@ def gather_statistics(
             part = pairs._replace(starts=pairs.starts[mine], stops=pairs.stops[mine])
             rows.add_statistics(part, others, own_table, job.width, factors, amounts, two_lambda_star, job.cold, sums)
 
-    visit_pairs(job, side, its, tile_block, slice(first.start, last.stop), job.plan.shares[share], visit)
+    part = slice(first.part.start, last.part.stop)
+    visit_pairs(job, side, its, first.tile, part, job.plan.shares[share], visit)
     return out
 
 
@@ -217,13 +217,12 @@ def solve_block(
 @on_worker
 def select_tile(job: Job, side: str, own: Sealed, its: Sealed, tile_block: int, group: int) -> np.ndarray:
     """Selection statistics (rows, 4) of a tile block over a group of columns."""
-    tables = [job.table(side, own, block) for block in job.plan.tile_blocks(side, tile_block)]
+    tables = [job.table(side, own, block) for block in job.plan.tile_blocks[side][tile_block]]
     return _select(job, side, tables[0] if len(tables) == 1 else np.concatenate(tables), its, tile_block, group)
 
 
 def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block: int, group: int) -> np.ndarray:
-    first, stop = job.plan.cuts[side].row_range(tile_block)
-    out = np.zeros((stop - first, 4))
+    out = np.zeros((own_table.size // (2 * job.width), 4))
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
         rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, job.cold, out)
@@ -234,7 +233,7 @@ def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block:
 
 def take_rows(job: Job, side: str, stats: np.ndarray, block: int) -> np.ndarray:
     """The rows of a block out of its tile's."""
-    return stats[job.plan.tile_rows(side, block)[1]]
+    return stats[job.plan.places[side][block].part]
 
 
 def _logits(

@@ -117,12 +117,12 @@ def test_folding_in_depends_neither_on_company_nor_on_threads(small, small_model
 
 
 @pytest.mark.cluster
-def test_folding_in_on_a_cluster_gives_the_same_bits(small, small_model):
-    from distributed import Client, LocalCluster
+def test_folding_in_on_a_cluster_gives_the_same_bits(small, small_model, cluster):
+    from distributed import Client
 
     frame = frame_of(small.to_scipy().toarray()[:40])
     here = small_model.fold_in(frame, count="count")
-    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         there = small_model.fold_in(frame, count="count", client=client)
     assert (here.users.mean == there.users.mean).all()
 

@@ -179,12 +179,12 @@ def test_more_sweeps_go_on_by_update_or_fit(tmp_path, early):
 
 
 @pytest.mark.cluster
-def test_an_update_on_a_cluster_gives_the_same_bits(tmp_path, early):
-    from distributed import Client, LocalCluster
+def test_an_update_on_a_cluster_gives_the_same_bits(tmp_path, early, cluster):
+    from distributed import Client
 
     (tmp_path / "here").mkdir()
     here = updated(early, tmp_path / "here", sweeps=1)
-    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         there = updated(early, tmp_path, sweeps=1, client=client)
     assert contents(here) == contents(there)
 

@@ -128,19 +128,16 @@ def test_fitted_model_is_judged_by_its_scores_and_conditionals(fitted, popularit
 
 
 @pytest.mark.cluster
-def test_result_does_not_depend_on_the_scheduler(fitted):
+def test_result_does_not_depend_on_the_scheduler(fitted, cluster):
     model, held_out = fitted
     expected = ps.evaluate(model, held_out, threads=2).per_user
     with dask.config.set(scheduler="synchronous"):
         pd.testing.assert_frame_equal(ps.evaluate(model, held_out).per_user, expected)
         ps.evaluate(Table(model.counts, np.zeros(model.counts.shape)), held_out)
     pd.testing.assert_frame_equal(ps.evaluate(model, held_out, memory="100MiB").per_user, expected)
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster),
-    ):
+    with Client(cluster):
         pd.testing.assert_frame_equal(ps.evaluate(model, held_out).per_user, expected)
         # An object that cannot travel stays here.
         stays = Table(model.counts, np.zeros(model.counts.shape))

@@ -100,16 +100,13 @@ def test_store_depends_neither_on_scheduler_nor_on_task_size(tmp_path, monkeypat
 
 
 @pytest.mark.cluster
-def test_cluster_makes_the_same_store(tmp_path):
-    from distributed import Client, LocalCluster
+def test_cluster_makes_the_same_store(tmp_path, cluster):
+    from distributed import Client
 
     frame = make_frame()
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=300)
     one = ps.ingest(tmp_path / "a.parquet", tmp_path / "one.zarr", count="n")
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with Client(cluster) as client:
         # Once more than once: a cluster remembers keys of tasks for a while.
         others = [ps.ingest(tmp_path / "a.parquet", tmp_path / f"{k}.zarr", count="n", client=client) for k in range(3)]
         with pytest.raises(ps.InputError, match="no such file"):

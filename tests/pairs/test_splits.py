@@ -78,19 +78,16 @@ def test_training_store_keeps_every_symbol_of_its_parent(tmp_path):
 
 
 @pytest.mark.cluster
-def test_split_is_the_same_whatever_runs_it(tmp_path, monkeypatch):
+def test_split_is_the_same_whatever_runs_it(tmp_path, monkeypatch, cluster):
     counts, _ = make(tmp_path / "c.zarr", (400, 30))
     train, held_out = ps.leave_one_out(counts, tmp_path / "t.zarr", random_state=3)
     with dask.config.set(scheduler="synchronous"):
         same, again = ps.leave_one_out(tmp_path / "c.zarr", tmp_path / "s.zarr", random_state=3)
     assert same.digest == train.digest
     pd.testing.assert_frame_equal(again, held_out)
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with Client(cluster) as client:
         same, again = ps.leave_one_out(counts, tmp_path / "d.zarr", random_state=3, client=client)
     assert same.digest == train.digest
     pd.testing.assert_frame_equal(again, held_out)

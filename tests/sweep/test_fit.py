@@ -98,8 +98,8 @@ def test_the_start_does_not_depend_on_blocks():
 
 
 @pytest.mark.cluster
-def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small):
-    from distributed import Client, LocalCluster
+def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small, cluster):
+    from distributed import Client
 
     def fit(name, **options):
         model = ps.PairedSymbols(factors=4)
@@ -108,8 +108,7 @@ def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small):
     results = {f"threads {n}": fit(f"threads{n}.zarr", threads=n) for n in (1, 2, 4)}
     with dask.config.set(scheduler="synchronous"):
         results["synchronous"] = fit("synchronous.zarr")
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
-    with cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         results["cluster, given"] = fit("given.zarr", client=client)
         results["cluster, current"] = fit("current.zarr")
         names = set(client.run_on_scheduler(_prefixes))

@@ -35,6 +35,7 @@ def counts(request, tmp_path, monkeypatch):
     return make_store(random_counts(*shape, 0.15, seed=2), tmp_path / "counts.zarr")
 
 
+@pytest.mark.slow
 def test_many_steps_give_the_solved_systems(counts, tmp_path, monkeypatch):
     solved = fit(counts, tmp_path / "solved.zarr", "cholesky", monkeypatch)
     monkeypatch.setattr(plan_module, "STEPS", 40)
@@ -45,13 +46,26 @@ def test_many_steps_give_the_solved_systems(counts, tmp_path, monkeypatch):
     assert stepped.history["elbo"].iloc[-1] == pytest.approx(solved.history["elbo"].iloc[-1], rel=1e-10)
 
 
-@pytest.mark.parametrize("lever", [{}, {"temperature": 0.0}, {"biases": False}, {"discount": 0.5, "temperature": 0.3}])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("counts", "lever"),
+    [
+        ("gathered, many users", {}),
+        ("gathered, many users", {"biases": False}),
+        ("gathered, many items", {"temperature": 0.0}),
+        ("gathered, many items", {"discount": 0.5, "temperature": 0.3}),
+        ("at hand", {}),
+        ("at hand", {"temperature": 0.0}),
+    ],
+    indirect=["counts"],
+)
 def test_the_bound_never_falls_over_fifty_sweeps(counts, lever, tmp_path, monkeypatch):
     model = fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=50, **lever)
     bound = model.history["elbo"].to_numpy()
     assert (np.diff(bound) >= -1e-10 * np.abs(bound[1:])).all()
 
 
+@pytest.mark.slow
 def test_twenty_sweeps_gain_what_solved_systems_gain(tmp_path, monkeypatch):
     """On pairs with something to learn; on noise the two wander to different optima."""
     counts = ps.simulate(tmp_path / "counts.zarr", users=900, items=150, pairs=30_000, factors=3, random_state=1)
@@ -63,8 +77,9 @@ def test_twenty_sweeps_gain_what_solved_systems_gain(tmp_path, monkeypatch):
     assert abs(bounds["gradients"][-1] - solved[-1]) <= 1e-3 * (solved[-1] - solved[0])
 
 
-def test_bits_do_not_depend_on_threads_memory_or_processes(counts, tmp_path, monkeypatch):
-    from distributed import Client, LocalCluster
+@pytest.mark.cluster
+def test_bits_do_not_depend_on_threads_memory_or_processes(counts, tmp_path, monkeypatch, cluster):
+    from distributed import Client
 
     def bits(name, **options):
         model = fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=2, dtype="float32", options=options)
@@ -74,7 +89,7 @@ def test_bits_do_not_depend_on_threads_memory_or_processes(counts, tmp_path, mon
     plan = plan_module.Plan.make(counts, Settings(**SETTINGS), "gradients")
     assert bits("two.zarr", threads=3) == first
     assert bits("small.zarr", memory=plan.peak_bytes(1)) == first  # nothing is kept: weights are made again
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         assert bits("cluster.zarr", client=client) == first
 
 

@@ -11,6 +11,7 @@ import pytest
 from helpers.command import run, run_here
 
 import pairsym_dask as ps
+from pairsym_dask.run import execute
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +133,21 @@ def test_errors_are_one_sentence_and_exit_code_2(folder, words, message):
 
 
 @pytest.mark.cluster
-def test_a_scheduler_that_does_not_answer_is_an_error(folder):
+def test_a_scheduler_that_does_not_answer_is_an_error(folder, monkeypatch):
+    monkeypatch.setattr(execute, "CONNECT_SECONDS", 1)
     with socket.socket() as taken:  # a port that accepts and then says nothing
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        done = run("fit", "plays.zarr", "m.zarr", "--scheduler", address, cwd=folder)
+        done = run_here("fit", "plays.zarr", "m.zarr", "--scheduler", address, cwd=folder)
     assert done.returncode == 2
     assert done.stderr.strip().startswith(f"pairsym: the dask scheduler at {address} does not answer")
 
 
 @pytest.mark.cluster
-def test_a_scheduler_by_address_gives_the_same_bits(folder):
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
-        words = ("fit", "plays.zarr", "cluster.zarr", "--factors", 3, "--sweeps", 4)
-        done = run(*words, "--scheduler", cluster.scheduler_address, cwd=folder)
+def test_a_scheduler_by_address_gives_the_same_bits(folder, cluster):
+    words = ("fit", "plays.zarr", "cluster.zarr", "--factors", 3, "--sweeps", 4)
+    done = run(*words, "--scheduler", cluster.scheduler_address, cwd=folder)
     assert done.returncode == 0, done.stderr
     one, two = ps.load(folder / "model.zarr"), ps.load(folder / "cluster.zarr")
     assert one.history["elbo"].tolist() == two.history["elbo"].tolist()
