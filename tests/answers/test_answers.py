@@ -75,6 +75,7 @@ def test_ucb_ranks_by_the_upper_end(small_model):
     assert table["item"].tolist() == order.tolist()
 
 
+@pytest.mark.slow
 def test_thompson_puts_items_first_as_often_as_direct_draws_from_q(vague):
     user, draws = 3, 40_000
     items = vague.counts.shape[1]

@@ -119,6 +119,7 @@ def test_the_bound_only_rises_and_is_ahead_of_a_fit_from_scratch(tmp_path, early
     assert (bound[:4] > scratch.history["elbo"].to_numpy()[:4]).all()
 
 
+@pytest.mark.slow
 def test_an_update_reaches_the_bound_of_a_fit_from_scratch_sooner(tmp_path, real_data):
     frame = pd.read_parquet(real_data / "ml-100k-ratings.parquet", columns=["user", "item"])
     late = frame["user"].isin(frame["user"].unique()[::50]) | (np.random.default_rng(0).random(len(frame)) < 0.08)

@@ -87,6 +87,7 @@ def test_softmax_refuses_what_is_too_large(counts: ps.Counts, monkeypatch: pytes
         SoftmaxMAP().fit(counts)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("PAIRSYM_DATA" not in os.environ, reason="PAIRSYM_DATA does not say where the co-author pairs are")
 def test_paired_symbols_finds_a_symmetric_solution_of_symmetric_counts(tmp_path: Path) -> None:
     """At the paper's settings, with nothing that forces it: energies m_i.m_j and m_j.m_i come together."""

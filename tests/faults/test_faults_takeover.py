@@ -143,6 +143,7 @@ def take_overs(counts: Counts, reference: list[str], path: Path, places: list[in
         return Counter(take_over(counts, reference, path, at, end) for at in places for end in ENDS)
 
 
+@pytest.mark.slow
 def test_a_driver_that_stops_and_wakes_after_a_take_over_reports_nothing_that_is_not_there(
     folder: Path, counts: Counts, reference: list[str], steps: list[str]
 ) -> None:

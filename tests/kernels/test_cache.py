@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pairsym_dask
 
 # Numba itself watches the file of a kernel only, not those whose constants and functions melt into it.
@@ -32,6 +34,7 @@ def run(folder: Path) -> tuple[int, int, set[str]]:
     return value, hits, {path.name for path in (folder / "cache").iterdir()}
 
 
+@pytest.mark.slow
 def test_a_change_in_any_module_leads_to_new_compiled_code(tmp_path: Path) -> None:
     package = tmp_path / "pairsym_dask"
     shutil.copytree(Path(pairsym_dask.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

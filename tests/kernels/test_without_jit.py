@@ -18,7 +18,7 @@ FILES = {  # by room: together they enter every compiled function
 }
 # About compiled code only, or of so many steps that each takes many seconds without it.
 LEFT_OUT = (
-    "other_threads", "preset", "however_they_come", "any_pairs", "as_good_as", "ranks_above", "symmetric_solution",
+    "other_threads", "preset", "however_they_come", "any_pairs", "as_good_as", "ranks_above",
 )  # fmt: skip
 
 

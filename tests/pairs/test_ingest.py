@@ -137,6 +137,7 @@ def some_pairs(draw):
     return pd.DataFrame(rows, columns=["user", "item", "n"])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(frame=some_pairs(), rows=st.sampled_from([3, 20, 1000]), seed=st.integers(0, 99))
 def test_any_pairs_come_back(tmp_path_factory, frame, rows, seed):

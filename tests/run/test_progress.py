@@ -64,6 +64,7 @@ def test_every_task_that_is_announced_is_done(shape, tmp_path, monkeypatch):
     assert totals[1] == totals[2] == totals[3]
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_steps_bound_speed_and_time_left(small, tmp_path):
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, 100))
@@ -85,6 +86,7 @@ def test_a_terminal_shows_steps_bound_speed_and_time_left(small, tmp_path):
     assert re.search(r"sweep 3/3: bound -\d+\.?\d*, [\d.]+ s, [\d.]+ million pairs/s\r\n$", words)
 
 
+@pytest.mark.slow
 def test_a_notebook_keeps_one_display_and_no_warning(small, tmp_path):
     client = pytest.importorskip("jupyter_client.manager", reason="no notebook kernel is installed")
     pytest.importorskip("ipykernel", reason="no notebook kernel is installed")

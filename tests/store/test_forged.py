@@ -170,6 +170,7 @@ def test_a_record_of_absurd_size_is_not_read(forger: Forger) -> None:
             use(forger)
 
 
+@pytest.mark.slow
 def test_a_manifest_of_many_keys_is_read_once_and_refused_for_what_is_not_there(forger: Forger) -> None:
     entry = forger.record["files"]["zarr.json"]
     forger.record["files"].update({f"by_user/index/c.{k}.9": entry for k in range(300_000)})
@@ -333,6 +334,7 @@ def check(outcome: forged_runs.Outcome) -> None:
     assert len(refused) >= len(answered) - 2  # and are refused by all but the two that report instead
 
 
+@pytest.mark.slow
 def test_forgeries_are_answered_or_refused(base: Path) -> None:
     outcome = forged_runs.run(base, 0, 300)
     assert outcome.forgeries == 300

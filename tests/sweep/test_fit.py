@@ -73,6 +73,7 @@ def test_any_shape_equals_the_dense_reference(tmp_path_factory, seed, users, ite
     assert abs(model.history["elbo"].iloc[-1] / bound - 1) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-6)])
 def test_bound_never_falls_over_fifty_sweeps(tmp_path, small, biases, dtype, tolerance):

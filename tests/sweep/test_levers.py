@@ -41,6 +41,7 @@ def test_every_lever_equals_the_dense_reference(lever, dtype, tolerance, dense, 
     assert abs(model.history["elbo"].iloc[-1] / bound - 1) < tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lever", LEVERS)
 def test_the_bound_never_falls_under_any_lever(lever, small, tmp_path):
     model = ps.PairedSymbols(factors=4, dtype="float64", **LEVERS[lever])
