@@ -43,7 +43,7 @@ def counts_arrays(path: Path) -> dict[str, ArraySpec]:
     counts = open_counts(path)
     specs = {}
     for side in ("users", "items"):
-        for spec in counts._pair_arrays(side):
+        for spec in counts.pair_arrays[side]:
             specs[spec.path] = spec
         for spec in (counts.layout.marginal(side), counts.layout.label(side, counts.record["labels"][side])):
             specs[spec.path] = spec

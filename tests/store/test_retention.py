@@ -12,6 +12,7 @@ from helpers.faults import FaultyDisk, run_fit, using
 import pairsym_dask as ps
 from pairsym_dask.errors import InputError, StoreError
 from pairsym_dask.store.counts import Counts
+from pairsym_dask.store.disk import Disk
 from pairsym_dask.store.local import LocalStorage
 
 
@@ -65,7 +66,7 @@ def test_an_attempt_that_has_only_begun_is_not_taken_for_a_dead_one(counts: Coun
 
 
 def test_writing_into_a_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalStorage, "_make_folder", lambda self, folder: None)
+    monkeypatch.setattr(Disk, "make_folder", lambda self, folder: None)
     with pytest.raises(StoreError, match=r"cannot write .*/gone/a: its folder was removed meanwhile"):
         LocalStorage(str(tmp_path)).write("gone/a", b"x")
 
