@@ -69,7 +69,9 @@ def frame_of(matrix, first=0):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-8), ("float32", 5e-3)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", 1e-8), pytest.param("float32", 5e-3, marks=pytest.mark.slow)]
+)
 def test_folded_in_users_equal_the_dense_fixed_point(tmp_path, variant, dtype, tolerance):
     counts = random_counts(300, 60, 0.15, seed=1)
     counts[3], counts[:, 5] = 0, 0

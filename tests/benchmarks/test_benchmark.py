@@ -194,6 +194,7 @@ def test_public_set_can_be_downloaded(frame, tmp_path, monkeypatch):
             thread.join()
 
 
+@pytest.mark.slow
 def test_gowallas_public_split_is_the_one_we_know(real_data):
     assert Parts.read("gowalla", real_data / "gowalla-public.parquet").matrices["test"].nnz == 217_242
 

@@ -114,6 +114,7 @@ def check_two_kills(counts: Counts, reference: list[str], path: Path, rng: rando
     assert check_kill(counts, reference, path, []) == 0
 
 
+@pytest.mark.slow
 def test_killed_again_during_resume_and_clean_up(folder: Path, counts: Counts, reference: list[str]) -> None:
     rng = random.Random(0)
     for _ in range(8):
@@ -214,6 +215,7 @@ def naive_sweeps(path: Path, sweeps: int) -> None:
         overwrite(counter, str(sweep).encode())
 
 
+@pytest.mark.slow
 def test_the_harness_finds_losses_of_a_naive_writer(folder: Path) -> None:
     naive_sweeps(folder / "good", 3)
     wanted = [(folder / "good" / name).read_bytes() for name in ("users", "items")]

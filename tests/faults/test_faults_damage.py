@@ -132,6 +132,7 @@ def damages(stores: Path, folder: Path, name: str, number: int, seed: int) -> di
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["counts.zarr", "model.zarr"])
 def test_every_damage_is_found(name: str, stores: Path, tmp_path: Path) -> None:
     found = damages(stores, tmp_path, name, 300, 0)

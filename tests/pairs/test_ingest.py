@@ -69,6 +69,7 @@ def ways(frame, folder):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", ["text", "numbers"])
 def test_same_pairs_make_the_same_store_however_they_come(tmp_path, small_tasks, labels):
     frame = make_frame(labels=labels)

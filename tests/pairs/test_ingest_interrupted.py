@@ -37,6 +37,7 @@ def test_interrupted_ingest_is_no_store_and_runs_again(tmp_path, small_tasks, mo
     assert not list((tmp_path / "c.zarr").glob("scratch*"))
 
 
+@pytest.mark.slow
 def test_killed_ingest_is_no_store_and_runs_again(tmp_path):
     make_frame().to_parquet(tmp_path / "a.parquet")
     script = f"""

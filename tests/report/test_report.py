@@ -109,6 +109,7 @@ def test_a_start_without_a_sweep_has_a_report(folder, tmp_path):
     assert "before any sweep" in words_of(tmp_path / "start.html")
 
 
+@pytest.mark.slow
 def test_counts_that_have_moved_are_a_sentence_and_can_be_named(folder, tmp_path):
     moved = tmp_path / "model.zarr"
     (folder / "model.zarr").rename(moved)

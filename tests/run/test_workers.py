@@ -7,11 +7,13 @@ import warnings
 
 import dask
 import numpy as np
+import pytest
 
 import pairsym_dask as ps
 from pairsym_dask.run.workers import memory_trouble
 
 
+@pytest.mark.slow
 def test_a_fit_warns_once_of_workers_that_spill_or_are_paused(small, tmp_path):
     from distributed import Client, LocalCluster
     from distributed.core import Status

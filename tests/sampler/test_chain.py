@@ -126,6 +126,7 @@ def test_a_chain_goes_on_to_the_same_bits(tmp_path, counts, reference):
     assert all_bits(tmp_path / "model.zarr") == reference
 
 
+@pytest.mark.slow
 def test_kills_at_any_operation_lose_no_sweep_and_change_no_bit(tmp_path, folder, counts, reference):
     total = len(operations(lambda: run(counts, folder / "counted.zarr")))
     struck = 0

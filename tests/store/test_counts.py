@@ -32,6 +32,7 @@ def test_shape_totals_and_both_orders(tmp_path):
         assert (rebuilt == matrix).all()
 
 
+@pytest.mark.slow
 def test_a_dask_array_of_sparse_blocks(tmp_path):
     dense = random_counts(300, 30, 0.2, seed=4)
     counts = make_store(dense, tmp_path / "c.zarr")

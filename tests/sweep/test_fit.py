@@ -122,6 +122,7 @@ def _prefixes(dask_scheduler):
     return list(dask_scheduler.task_prefixes)
 
 
+@pytest.mark.slow
 def test_results_agree_beyond_rounding_whatever_the_blocks(tmp_path, monkeypatch):
     dense = random_counts(500, 120, 0.1, seed=9)
     models = []

@@ -99,6 +99,7 @@ def test_presets_are_one_word_away(small, tmp_path):
     assert (lists.temperature, lists.selection) == (0.1, "counts")
 
 
+@pytest.mark.slow
 def test_a_preset_on_the_command_line_yields_to_what_is_given(small, tmp_path):
     done = run(
         "fit", small.path, tmp_path / "m.zarr", "--preset", "lists", "--factors", 4, "--discount", 0.5, "--sweeps", 1

@@ -63,6 +63,7 @@ def test_similar_items_and_users(folder):
     assert pd.read_csv(folder / "alike.csv")["user"].tolist() == model.similar_users("user1")["user"].tolist()
 
 
+@pytest.mark.slow
 def test_fit_logs_a_line_a_sweep_without_a_terminal(folder):
     done = run("fit", "plays.zarr", "again.zarr", "--factors", 3, "--sweeps", 3, cwd=folder)
     lines = done.stderr.strip().splitlines()
