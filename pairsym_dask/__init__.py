@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test keeps it the sam
     from .pairs.simulate import simulate as simulate
     from .pairs.splits import leave_one_out as leave_one_out
     from .pairs.splits import split_by_fraction as split_by_fraction
+    from .pairs.time_splits import leave_last_out as leave_last_out
+    from .pairs.time_splits import split_by_time as split_by_time
+    from .rolling import roll as roll
     from .store.counts import Counts as Counts
     from .store.counts import open_counts as open_counts
 else:
@@ -39,8 +42,11 @@ else:
         "simulate": "pairs.simulate",
         "PairedSymbols": "model",
         "load": "model",
+        "roll": "rolling",
         "leave_one_out": "pairs.splits",
         "split_by_fraction": "pairs.splits",
+        "split_by_time": "pairs.time_splits",
+        "leave_last_out": "pairs.time_splits",
         "evaluate": "evaluation.evaluate",
         "compare": "evaluation.evaluate",
         "tune": "evaluation.tune",

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
-import pandas as pd
-from dask.utils import format_bytes
-
-from .answers.answers import Answers
-from .answers.draws import draws_of, is_chain
 from .answers.update import update
-from .display.cards import card, nearby
-from .errors import FitInterrupted, InputError, StoreError
-from .evaluation.evaluate import Comparison, Evaluation, evaluate
+from .errors import FitInterrupted, InputError
+from .fitted import Fitted
 from .kernels.accelerate import is_compiled
-from .pairs.parts import Columns
-from .run.progress import duration
-from .sampler.chain import diagnose, sample
-from .settings import PRESETS, SIDES, GivenSettings, Settings, describe_settings
+from .pairs.parts import Columns, Reading
+from .sampler.chain import sample
+from .settings import PRESETS, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
-from .store.model_store import Commit, ModelStore
-from .store.storage import is_local
+from .store.model_store import ModelStore
+from .store.versions import find_version
 from .sweep.fit import fit
 
 COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
 
 
-class PairedSymbols(GivenSettings, Answers):
+class PairedSymbols(GivenSettings, Fitted):
     __doc__ = f"""Bayesian model of paired symbols: selected by popularity, then shown or censored by a preference.
 
     Settings are stored as given and checked by `fit`.
@@ -41,15 +33,22 @@ class PairedSymbols(GivenSettings, Answers):
 {describe_settings()}
     """
 
-    # Of a fitted model: its sweeps up to the opened one, that one, and the counts store once it is wanted.
-    _commits: tuple[Commit, ...] = ()
-    _commit: Commit | None = None
-    _counts: Counts | None = None
-
     @classmethod
     def paper(cls, **settings: Any) -> PairedSymbols:
         """A model with the paper's own settings; its ranking is `recommend(..., popularity=1)`.
 
+        Parameters
+        ----------
+        **settings
+            Others than the paper's.
+
+        Returns
+        -------
+        PairedSymbols
+            Not fitted yet.
+
+        Examples
+        --------
         >>> model = PairedSymbols.paper(factors=20)
         >>> model.censored_ratio, model.tau_u, model.selection
         (1.0, 1.0, 'bayes')
@@ -61,8 +60,21 @@ class PairedSymbols(GivenSettings, Answers):
         """A model whose lists are the best, chosen on validation pairs of real sets; more factors make them better.
 
         Its posterior is a cold one and its background flat, so `probability` is further from the data's shares than
-        with the defaults: for probabilities and intervals take the defaults, or draws (`inference="gibbs"`).
+        with the
+        defaults: for probabilities and intervals take the defaults, or draws (``inference="gibbs"``).
 
+        Parameters
+        ----------
+        **settings
+            Others than the preset's.
+
+        Returns
+        -------
+        PairedSymbols
+            Not fitted yet.
+
+        Examples
+        --------
         >>> model = PairedSymbols.for_lists(factors=256)
         >>> model.factors, model.temperature, model.discount
         (256, 0.1, 0.3)
@@ -80,11 +92,43 @@ class PairedSymbols(GivenSettings, Answers):
         return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Settings by name."""
+        """Settings by name.
+
+        Parameters
+        ----------
+        deep : bool
+            For scikit-learn; there is nothing inside.
+
+        Returns
+        -------
+        dict
+            A value a setting.
+
+        Examples
+        --------
+        >>> ps.PairedSymbols(factors=8).get_params()["factors"]
+        8
+        """
         return {field.name: getattr(self, field.name) for field in fields(Settings)}
 
     def set_params(self, **params: Any) -> PairedSymbols:
-        """Change settings by name; a fitted model keeps what it was fitted with until the next fit."""
+        """Change settings by name; a fitted model keeps what it was fitted with until the next fit.
+
+        Parameters
+        ----------
+        **params
+            Values by setting.
+
+        Returns
+        -------
+        PairedSymbols
+            The model itself.
+
+        Examples
+        --------
+        >>> ps.PairedSymbols().set_params(factors=8).factors
+        8
+        """
         for name, value in params.items():
             if name not in self.get_params():
                 raise InputError(f"there is no setting {name!r}; there are {', '.join(self.get_params())}")
@@ -112,16 +156,53 @@ class PairedSymbols(GivenSettings, Answers):
     ) -> PairedSymbols:
         """Fit to a counts store, a committed generation in the model store at `path` for every sweep.
 
-        `sweeps` is the total (20, for draws 300): an unfinished fit of the same data and settings goes on where it
-        stopped, to the same bits. `tol` stops when the bound's relative change is within it. `memory` is a budget for
-        a process, such as "2GiB". Tasks run on `client`, else on the current dask client, else on `threads` threads.
-        `callback(sweep, elbo, seconds)` is called after each commit. The last two sweeps stay on disk; `keep` names
-        others to keep: a number n for every n-th, or a list. A damaged store is an error; `discard_damaged` sets what
-        is damaged aside, with a warning, and goes on from the last sound sweep.
+        An unfinished fit of the same data and settings goes on where it stopped, to the same bits.
 
-        With inference="gibbs" every `thin`-th sweep (5th) after the first `burn` ones (half of them) is a draw and kept
-        for good; answers average over draws. `start` is a fitted model of the same counts and factors, whose posterior
-        the chain starts from: that saves much of the burn-in. The callback gets the log-likelihood of a pair.
+        Parameters
+        ----------
+        counts : Counts or path
+            The pairs; `ingest` makes a store of them.
+        path : path
+            The model store.
+        sweeps : int, optional
+            Sweeps in total: 20 by default, for draws 300.
+        tol : float, optional
+            Stop when the bound's relative change is within it.
+        memory : int or str, optional
+            Budget of a process, such as "2GiB"; 70 % of what is free by default, of a cluster's workers half their
+            limit.
+        client : distributed.Client, optional
+            Where tasks run; the current client, or else threads of this process.
+        progress : bool
+            Show sweeps: a bar on a terminal, a display in a notebook, lines elsewhere.
+        callback : callable, optional
+            ``callback(sweep, elbo, seconds)`` after each commit; of draws with the log-likelihood of a pair.
+        burn, thin : int, optional
+            With ``inference="gibbs"`` every `thin`-th sweep (5th) after the first `burn` ones (half of them) is a draw
+            and kept
+            for good; answers average over draws.
+        start : PairedSymbols, optional
+            A fitted model of the same counts and factors whose posterior a chain starts from: that saves much of the
+            burn-in.
+        threads : int, optional
+            Tasks under way at a time; all cores by default.
+        keep : int or list of int, optional
+            Sweeps to keep on disk beside the last two: every n-th, or those of a list.
+        discard_damaged : bool
+            Set what is damaged aside, with a warning, and go on from the last sound sweep; an error by default.
+        storage_options : dict, optional
+            Options of fsspec for remote stores.
+
+        Returns
+        -------
+        PairedSymbols
+            The model itself, at its last sweep.
+
+        Examples
+        --------
+        >>> model = ps.PairedSymbols(factors=2).fit("plays.zarr", "new.zarr", sweeps=2, progress=False)
+        >>> model.history["sweep"].tolist()
+        [0, 1, 2]
         """
         settings = Settings(**self.get_params())
         counts = open_counts(counts, storage_options)
@@ -167,22 +248,58 @@ class PairedSymbols(GivenSettings, Answers):
         user: Any = "user",
         item: Any = "item",
         count: Any = None,
+        invalid: str = "error",
+        separator: str | None = None,
+        encoding: str | None = None,
+        decimal: str = ".",
         threads: int | None = None,
         keep: int | Iterable[int] | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> PairedSymbols:
-        """Fit to more pairs, of known and of new symbols, from where this model stands; the new model.
+        """Fit to more pairs, of known and of new symbols, from where this model stands.
 
-        `source` is what `ingest` takes (no matrix), `user`, `item` and `count` its columns. Its pairs and those that
-        this model was fitted to become a new counts store at `counts`; the fit is a model store at `path`, whose
-        sweep 0 is this model with every new symbol as its average one. This model and its stores stay as they are. A
-        few sweeps reach the bound of twenty from scratch. All else is as in `fit`: an unfinished update with the same
-        arguments goes on where it stopped, to the same bits.
+        A few sweeps reach the bound of twenty from scratch. This model and its stores stay as they are.
+
+        Parameters
+        ----------
+        source : path, frame or list
+            New pairs, as `ingest` takes them (no matrix).
+        counts : path
+            A new counts store: the pairs that this model was fitted to and the new ones.
+        path : path
+            A new model store, whose sweep 0 is this model with every new symbol as its average one.
+        sweeps, tol, memory, client, progress, callback, threads, keep
+            As in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
+        user, item, count : column names
+            Without `count` each row is one pair. Repeated pairs are added up.
+        invalid : {"error", "drop"}
+            Rows without a user or an item, or whose count is missing, no number, infinite, negative or zero, cannot be
+            counted: an error that says how many there are of each kind and where the first ones stand, or left out, and
+            the store's source says how many.
+        separator, encoding : str, optional
+            Of CSV files; found where they are not given: comma, semicolon, tab, pipe; UTF-8, UTF-16, cp1252.
+        decimal : {".", ","}
+            What stands before the decimals of counts.
+        storage_options : dict, optional
+            Options of fsspec for remote stores.
+
+        Returns
+        -------
+        PairedSymbols
+            The new model.
+
+        Examples
+        --------
+        >>> model = ps.load("model.zarr")
+        >>> grown = model.update([("zoe", "go")], "grown-counts.zarr", "grown.zarr", progress=False)
+        >>> grown.counts.shape
+        (4, 3)
         """
         settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
+        columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal))
         try:
             grown = update(
-                self._predictor.commit, self.counts, settings, source, Columns(user, item, count), counts, store,
+                self._predictor.commit, self.counts, settings, source, columns, counts, store,
                 dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
                 progress=progress, callback=callback, keep=keep,
             )  # fmt: skip
@@ -192,147 +309,32 @@ class PairedSymbols(GivenSettings, Answers):
         new._open(store, grown, None)
         return new
 
-    def _open(self, store: ModelStore, counts: Counts | None, sweep: int | None) -> None:
-        # An earlier sweep can be opened although a later one is damaged.
-        commits = store.commits(last=sweep)
-        if not commits:
-            raise StoreError(f"{store.url} holds no committed sweep yet; run the fit again")
-        if sweep is None:
-            commit = commits[-1]
-        else:
-            if not 0 <= sweep < len(commits):
-                raise StoreError(f"{store.url} has sweeps 0 to {len(commits) - 1}, not {sweep}")
-            commit = commits[sweep]
-            if not store.is_there(commit):
-                raise StoreError(f"sweep {sweep} of {store.url} has been removed; fit with keep= to keep sweeps")
-        commit.sealed.check_sizes()
-        self.__dict__.pop("_answering", None)
-        self._commits, self._commit, self._counts = tuple(commits[: commit.sweep + 1]), commit, counts
+    def newest(self) -> PairedSymbols:
+        """The newest sweep of this model's store, or the newest version under its name; itself where nothing is newer.
 
-    @property
-    def _fitted(self) -> Commit:
-        if self._commit is None:
-            raise InputError("this model is not fitted yet; call fit, or open a fitted one with load")
-        return self._commit
+        For readers that live long: this model goes on answering while ``model = model.newest()`` moves to the next one.
 
-    @property
-    def path(self) -> str:
-        """Where the model store is."""
-        return self._fitted.storage.url
+        Returns
+        -------
+        PairedSymbols
+            This model, or one that was opened anew.
 
-    @property
-    def counts(self) -> Counts:
-        """The counts store that the model was fitted to."""
-        if self._counts is None:
-            where = self._fitted.counts_address
-            options = getattr(self._fitted.storage, "storage_options", None) if not is_local(where) else None
-            try:
-                counts = open_counts(where, options)
-            except StoreError as error:
-                raise StoreError(
-                    f"the counts store of {self.path} is needed but cannot be opened ({error}); "
-                    "give its place with load(..., counts=...), for a report also with --counts"
-                ) from None
-            self._check_counts(counts)
-            self._counts = counts
-        return self._counts
-
-    def _check_counts(self, counts: Counts) -> None:
-        self._fitted.check_counts(counts.digest, counts.shape, counts.path)
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """A row a sweep: sweep, elbo, xi_star, seconds; of draws log_likelihood, shown, draw. Sweep 0 is the start."""
-        chain, commits = is_chain(self._fitted), self._commits
-        columns: dict[str, Any] = {"sweep": [commit.sweep for commit in commits]}
-        for name in ("log_likelihood", "shown") if chain else ("elbo", "xi_star"):
-            columns[name] = [commit.scalar(name) for commit in commits]
-        if chain:
-            columns["draw"] = [commit.record["draw"] for commit in commits]
-        columns["seconds"] = [commit.record["seconds"] for commit in commits]
-        return pd.DataFrame(columns)
-
-    @property
-    def draws(self) -> pd.DataFrame:
-        """The draws that answers average over, a row each: sweep, log_likelihood, generation (a zarr group)."""
-        found = draws_of(self._chain())
-        return pd.DataFrame(
-            {
-                "sweep": [commit.sweep for commit in found],
-                "log_likelihood": [commit.scalar("log_likelihood") for commit in found],
-                "generation": [f"{self.path}/{commit.folder}" for commit in found],
-            }
-        )
-
-    @property
-    def diagnostics(self) -> pd.DataFrame:
-        """Whether the chain has settled: quantity, mean, sd, r_hat (1 is settled), effective draws, those a_second."""
-        return diagnose(self._chain())
-
-    def _chain(self) -> Sequence[Commit]:
-        if not is_chain(self._fitted):
-            raise InputError('this model is a variational fit; only inference="gibbs" has draws')
-        return self._commits
-
-    def score(self, held_out: pd.DataFrame) -> float:
-        """Log-likelihood of a held-out pair, log p(j | i), averaged over a frame with columns user and item."""
-        return float(evaluate(self, held_out).overall["log_likelihood"])
-
-    @property
-    def generation(self) -> str:
-        """Where the opened sweep's arrays are: a zarr group with the groups users and items."""
-        return f"{self.path}/{self._fitted.folder}"
-
-    def report(self, path: str | os.PathLike[str], evaluation: Evaluation | Comparison | None = None) -> None:
-        """Write one HTML page about the data, the fit and the posterior to a file.
-
-        `evaluation` is what `evaluate` or `compare` gave, for a section of its own. The page needs no network; the
-        posterior is read a block at a time, and a few thousand symbols are drawn.
+        Examples
+        --------
+        >>> model = ps.load("model.zarr")
+        >>> model.newest() is model
+        True
         """
-        from .report.report import write_report
-
-        self._predictor  # noqa: B018 (a chain has no such page yet, and says so)
-        write_report(self, self._fitted, path, evaluation)
-
-    def __repr__(self) -> str:
-        if self._commit is None:
-            return f"PairedSymbols({_words(self.get_params())})"
-        shape = " x ".join(f"{self._commit.record['rows'][side]:,} {side}" for side in SIDES)
-        word, values = self._measured()
-        state = f"at sweep {self._commit.sweep}, {word} {values[-1]:.10g}"
-        return f"<PairedSymbols({_words(self._commit.settings.to_dict())}) of {shape}, {state}{self._changed()}>"
-
-    def _changed(self) -> str:
-        """Settings that were changed after the fit, in words: they are for the next one."""
-        fitted, given = self._fitted.settings.to_dict(), self.get_params()
-        with suppress(InputError):
-            given = Settings(**given).to_dict()  # as they would be fitted
-        changed = {name: value for name, value in given.items() if value != fitted[name]}
-        return f"; for the next fit: {_words(changed)}" if changed else ""
-
-    def _measured(self) -> tuple[str, list[float]]:
-        """What sweeps are measured by, and its values from sweep 0 on."""
-        word, name = ("log p(i, j)", "log_likelihood") if is_chain(self._fitted) else ("bound", "elbo")
-        return word, [commit.scalar(name) for commit in self._commits]
-
-    def _repr_html_(self) -> str:
-        if self._commit is None:
-            return card("PairedSymbols, not fitted", {"settings": _words(self.get_params())})
-        rows, blocks = self._commit.record["rows"], self._commit.record["blocks"]
-        word, values = self._measured()
-        return card(
-            "PairedSymbols",
-            {
-                "store": nearby(self.path),
-                "shape": f"{rows['users']:,} users x {rows['items']:,} items x {self._commit.settings.factors} factors",
-                "blocks": ", ".join(f"{-(-rows[s] // blocks[s]):,} of {blocks[s]:,} {s}" for s in SIDES),
-                "on disk": f"{format_bytes(self._commit.nbytes)} a sweep",
-                "sweep": f"{self._commit.sweep}, in {duration(self._commit.record['seconds'])}",
-                word: f"{values[-1]:.10g}",
-                "settings": _words(self._commit.settings.to_dict()) + self._changed(),
-            },
-            values[1:] if word == "bound" else (),
-        )
+        options = getattr(self._fitted.storage, "storage_options", None)
+        if self._home is not None:
+            version = find_version(self._home, options)
+            if version is not None and version.model != self.path:
+                return load(self._home, storage_options=options)
+        if len(ModelStore(self._fitted.storage).commit_keys()) == self._fitted.sweep + 1:
+            return self
+        model = load(self.path, self._counts, storage_options=options)
+        model._home = self._home
+        return model
 
 
 def _interrupted(store: ModelStore) -> FitInterrupted:
@@ -345,10 +347,6 @@ def _interrupted(store: ModelStore) -> FitInterrupted:
     )
 
 
-def _words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in settings.items() if value is not None)
-
-
 def load(
     path: str | os.PathLike[str],
     counts: Counts | str | os.PathLike[str] | None = None,
@@ -356,9 +354,35 @@ def load(
     *,
     storage_options: dict[str, Any] | None = None,
 ) -> PairedSymbols:
-    """Open a fitted model; `sweep` opens an earlier kept one, `counts` says where the counts store has moved."""
-    store = ModelStore(path, storage_options)
+    """Open a fitted model.
+
+    Parameters
+    ----------
+    path : path
+        A model store, a pack, or a folder of dated versions, of which the newest is opened.
+    counts : Counts or path, optional
+        Where the counts store is, if it has moved.
+    sweep : int, optional
+        An earlier sweep that was kept; the last one by default.
+    storage_options : dict, optional
+        Options of fsspec for remote stores.
+
+    Returns
+    -------
+    PairedSymbols
+        The model, with the settings that it was fitted with.
+
+    Examples
+    --------
+    >>> ps.load("model.zarr").history["sweep"].tolist()
+    [0, 1, 2, 3]
+    """
+    store, home = ModelStore(path, storage_options), None
+    if not store.is_model() and (version := find_version(path, storage_options)) is not None:
+        store, home = ModelStore(version.model, storage_options), os.fspath(path)
+        counts = version.counts if counts is None else counts
     model = PairedSymbols()
+    model._home = home
     model._open(store, None, sweep)
     model.set_params(**model._fitted.settings.to_dict())
     if counts is not None:

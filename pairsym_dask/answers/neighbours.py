@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..run.execute import run_tasks
@@ -129,20 +131,51 @@ def users_for(
 
 def export_factors(predictor: Predictor, side: str, path: str | os.PathLike[str] | None) -> np.ndarray:
     """Rows [m, b, 1] of users or [m, 1, b] of items: their inner products are the energies' posterior means."""
-    if side not in SIDES:
-        raise InputError(f"side must be users or items, not {side!r}")
+    _check_side(side)
     spec = predictor.commit.arrays[f"{side}/mean"]
-    rows, k = spec.shape
-    shape, dtype = (rows, k + 2), np.dtype(spec.dtype)
+    shape, dtype = (spec.shape[0], spec.shape[1] + 2), np.dtype(spec.dtype)
     out = np.empty(shape, dtype) if path is None else np.lib.format.open_memmap(path, "w+", dtype, shape)
-    for first in range(0, rows, spec.chunks[0]):
-        part = slice(first, min(first + spec.chunks[0], rows))
-        symbols = read_symbols(predictor, side, np.arange(part.start, part.stop))
-        out[part, :k] = symbols.mean
-        out[part, k], out[part, k + 1] = (symbols.bias, 1) if side == "users" else (1, symbols.bias)
+    for first, rows in _factor_blocks(predictor, side):
+        out[first : first + len(rows)] = rows
     if isinstance(out, np.memmap):
         out.flush()
     return out
+
+
+def _factor_blocks(predictor: Predictor, side: str) -> Iterator[tuple[int, np.ndarray]]:
+    """First row and rows of the blocks of a side."""
+    spec = predictor.commit.arrays[f"{side}/mean"]
+    rows, k = spec.shape
+    for first in range(0, rows, spec.chunks[0]):
+        symbols = read_symbols(predictor, side, np.arange(first, min(first + spec.chunks[0], rows)))
+        out = np.empty((len(symbols), k + 2), spec.dtype)
+        out[:, :k] = symbols.mean
+        out[:, k], out[:, k + 1] = (symbols.bias, 1) if side == "users" else (1, symbols.bias)
+        yield first, out
+
+
+def export_table(predictor: Predictor, side: str, path: str | os.PathLike[str]) -> pd.DataFrame:
+    """The same as a Parquet file with a row a symbol, its label and its vector, written block by block; its head."""
+    _check_side(side)
+    writer, head = None, None
+    try:
+        for first, rows in _factor_blocks(predictor, side):
+            labels = pa.array(predictor.counts.some_labels(side, first, first + len(rows)))
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+            table = pa.table({side[:-1]: labels, "vector": vectors})
+            writer = writer or pq.ParquetWriter(os.fspath(path), table.schema)
+            writer.write_table(table)
+            head = table.slice(0, 5).to_pandas() if head is None else head
+    finally:
+        if writer is not None:
+            writer.close()
+    assert head is not None  # a side has rows
+    return head
+
+
+def _check_side(side: Any) -> None:
+    if side not in SIDES:
+        raise InputError(f"side must be users or items, not {side!r}")
 
 
 def read_symbols(predictor: Predictor, side: str, positions: np.ndarray) -> Symbols:

@@ -7,6 +7,7 @@ of its own whose sweep 0 is the warm start. Known symbols take their posterior r
 from __future__ import annotations
 
 import os
+from dataclasses import astuple
 from typing import Any
 
 import fsspec.core
@@ -18,7 +19,7 @@ from ..errors import InputError, StoreError
 from ..pairs.files import find_files
 from ..pairs.ingest import write_pairs
 from ..pairs.matrices import is_matrix
-from ..pairs.parts import Columns
+from ..pairs.parts import Columns, Reading
 from ..pairs.sources import list_sources
 from ..settings import SIDES, Settings
 from ..store.commit import Commit
@@ -84,7 +85,9 @@ def _grow(
             "new pairs cannot come as a matrix, whose rows have no labels; give a frame, files or a Counts"
         )
     found = [_fingerprint(one, options) for one in listed]
-    remark = _remark(counts.digest, (columns.user, columns.item, columns.count), found)
+    # How text was read is part of it where it was asked for; stores without it are those of earlier versions.
+    reading = () if columns.reading == Reading() else astuple(columns.reading)
+    remark = _remark(counts.digest, (columns.user, columns.item, columns.count, *reading), found)
     if open_storage(path, options).exists(RECORD):
         there = open_counts(path, options)
         known = (remark, _remark(counts.digest, FirstColumns(columns), found))

@@ -39,7 +39,7 @@ class ItemNeighbours(Baseline):
 
 @dataclass(eq=False)
 class ItemKNN(ItemNeighbours):
-    """Cosine of the items' columns, x_j.x_k / (|x_j| |x_k| + shrinkage), the `neighbours` largest of every item."""
+    """Cosine of items: x_j.x_k over (product of norms + shrinkage), the `neighbours` largest of every item."""
 
     neighbours: int = 100
     shrinkage: float = 10.0

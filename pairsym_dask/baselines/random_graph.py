@@ -29,7 +29,7 @@ DRAWS = 64  # of an item, before a user is taken to have nearly every popular it
 class RandomGraph(Density):
     """Likes among considered items, by variational Bayes over sampled graphs of considered ones.
 
-    `ranking` is "like", by sigma(x_ij) alone, or "pop*like", times the item's popularity rate. The `tau`s are prior
+    `ranking` is "like", by sigma(x_ij) alone, or "pop*like", times the item's popularity rate. `tau`, `tau_b` are prior
     precisions of traits and biases; sweep t = 0, 1, .. is averaged in with step (1 + t)^-decay. A pair counts once.
     With either ranking p(j | i) is that of a considered and liked item, the rate times sigma(x_ij), normalised.
     """

@@ -96,10 +96,48 @@ def benchmark(
 ) -> Benchmark:
     """Tune contenders on a set's validation part and report them on its test part.
 
-    `name` is a public set ("gowalla"), its pairs at `source`, checked by a checksum; or a file with columns user, item
-    and part. Every one of `contenders` (all by default) gets the same number of `trials`, or as many as its space has;
-    a trial is fitted to the training part and judged by `metric` of at most `users` users of the validation part. The
-    record is the JSON file `output`; what is in it already is not run again. Stores are temporary, in `folder`.
+    Every contender gets the same number of trials, or as many as its space has; a trial is fitted to the training part
+    and
+    judged on the validation part. What the record has already is not run again.
+
+    Parameters
+    ----------
+    name : str or path
+        A public set ("gowalla"), or a file with columns user, item and part (train, valid, test).
+    output : path
+        The record, a JSON file.
+    source : path, optional
+        Where a public set's pairs are, checked by a checksum.
+    contenders : list of str, optional
+        Who takes part; all by default.
+    trials : int
+        Settings that each is tried with.
+    users : int
+        Validation users that judge a trial, at most.
+    metric : {"ndcg", "recall", "R"}
+        What settings are chosen by.
+    random_state : int
+        Seed.
+    folder : path, optional
+        For temporary stores.
+    threads : int, optional
+        Tasks under way at a time; all cores by default.
+    progress : bool
+        Say what is being done.
+
+    Returns
+    -------
+    Benchmark
+        The record as a table.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> part = ["train", "valid", "test"] * 2
+    >>> pd.DataFrame({"user": [0, 0, 0, 1, 1, 1], "item": [0, 1, 2, 1, 2, 0], "part": part}).to_parquet("parts.parquet")
+    >>> found = ps.benchmark("parts.parquet", "parts.json", contenders=["popularity"], trials=1)
+    >>> len(found.table)
+    1
     """
     if metric not in METRICS:
         raise InputError(f"metric must be {', '.join(METRICS)}, not {metric!r}")

@@ -6,17 +6,17 @@ Commands import what they need when they run, so that `pairsym --help` is quick.
 from __future__ import annotations
 
 from .asking import explain, fold_in, recommend, similar
-from .data import ingest, simulate, split
+from .data import ingest, simulate, split, split_by_time
 from .demonstration import demo, warm_up
 from .fitting import fit, tune, update
 from .group import main, pairsym
-from .judging import benchmark, compare, evaluate, info, report, verify
+from .judging import benchmark, compare, evaluate, info, pack, report, verify
 
 __all__ = ["main", "pairsym"]
 
 # In the order in which people need them.
 for _command in (
-    ingest, fit, update, recommend, fold_in, explain, similar, split, evaluate, compare, tune, benchmark, report, info,
-    verify, simulate, demo, warm_up,
+    ingest, fit, update, recommend, fold_in, explain, similar, split, split_by_time, evaluate, compare, tune, benchmark,
+    report, info, verify, pack, simulate, demo, warm_up,
 ):  # fmt: skip
     pairsym.add_command(_command)

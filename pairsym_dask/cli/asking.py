@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from .group import column_options, popularity_option, read_table, show, typed_labels, with_options
+from .group import (
+    column_options,
+    popularity_option,
+    read_table,
+    read_titles,
+    show,
+    titles_option,
+    typed_labels,
+    with_options,
+)
 
 
 def _list_options(function: Any) -> Any:
@@ -25,16 +34,39 @@ def _list_options(function: Any) -> Any:
         click.option(
             "--interval", type=float, default=0.9, show_default=True, help="Held by low to high; high ranks ucb."
         ),
+        titles_option,
+        click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Candidates by a column of the titles."),
         click.option("--output", metavar="FILE", help="Write the table: .parquet or .csv."),
     )
 
 
-def _ranking(model: Any, include_seen: bool, items: tuple[str, ...], exclude: tuple[str, ...]) -> dict[str, Any]:
+def _ranking(
+    model: Any,
+    include_seen: bool,
+    items: tuple[str, ...],
+    exclude: tuple[str, ...],
+    titles: str | None,
+    where: tuple[str, ...],
+) -> dict[str, Any]:
     """Options of a list as `recommend` takes them."""
-    options: dict[str, Any] = {"exclude_seen": not include_seen}
+    options: dict[str, Any] = {"exclude_seen": not include_seen, "titles": read_titles(model, titles), "where": None}
     for name, texts in (("items", items), ("exclude", exclude)):
         options[name] = typed_labels(model.counts, "items", texts) if texts else None
+    if where:
+        options["where"] = _categories(where, options["titles"])
     return options
+
+
+def _categories(where: tuple[str, ...], titles: Any) -> dict[str, list[Any]]:
+    """COLUMN=VALUE as values by column; several values of a column are alternatives."""
+    wanted: dict[str, list[Any]] = {}
+    for words in where:
+        name, equals, value = words.partition("=")
+        if not equals:
+            raise click.UsageError(f"--where is COLUMN=VALUE, such as genre=jazz, not {words!r}")
+        there = [] if titles is None or name not in titles else titles[name].unique().tolist()
+        wanted.setdefault(name, []).extend([one for one in there if str(one) == value] or [value])
+    return wanted
 
 
 @click.command()
@@ -51,6 +83,8 @@ def recommend(
     include_seen: bool,
     items: tuple[str, ...],
     exclude: tuple[str, ...],
+    titles: str | None,
+    where: tuple[str, ...],
     output: str | None,
     **options: Any,
 ) -> None:
@@ -58,7 +92,7 @@ def recommend(
     from ..model import load
 
     opened = load(model)
-    options |= _ranking(opened, include_seen, items, exclude)
+    options |= _ranking(opened, include_seen, items, exclude, titles, where)
     if everyone:
         if not output or users or users_from:
             raise click.UsageError("--all goes with --output FILE and without users")
@@ -98,6 +132,8 @@ def fold_in(
     include_seen: bool,
     items: tuple[str, ...],
     exclude: tuple[str, ...],
+    titles: str | None,
+    where: tuple[str, ...],
     output: str | None,
     **options: Any,
 ) -> None:
@@ -111,7 +147,8 @@ def fold_in(
         folded = opened.fold_in(typed_labels(opened.counts, "items", has))
     else:
         folded = opened.fold_in(read_table(opened, pairs, items=item), user, item, count)
-    show(opened.recommend(folded, **options, **_ranking(opened, include_seen, items, exclude)), output)
+    options |= _ranking(opened, include_seen, items, exclude, titles, where)
+    show(opened.recommend(folded, **options), output)
 
 
 @click.command()
@@ -139,11 +176,15 @@ def explain(model: str, user: str, item: str, n: int, output: str | None) -> Non
 @click.option("-n", "n", type=int, default=10, show_default=True, help="How many.")
 @click.option("--users", is_flag=True, help="LABEL is a user: find users [default: items].")
 @click.option("--measure", default="cosine", show_default=True, help="cosine of traits, or model: of energies.")
+@titles_option
 @click.option("--output", metavar="FILE", help="Write the table: .parquet or .csv.")
-def similar(model: str, label: str, users: bool, output: str | None, **options: Any) -> None:
+def similar(model: str, label: str, users: bool, titles: str | None, output: str | None, **options: Any) -> None:
     """Find the items most like an item, or the users most like a user."""
     from ..model import load
 
     opened = load(model)
     (wanted,) = typed_labels(opened.counts, "users" if users else "items", [label])
-    show((opened.similar_users if users else opened.similar_items)(wanted, **options), output)
+    if users:
+        show(opened.similar_users(wanted, **options), output)
+    else:
+        show(opened.similar_items(wanted, titles=read_titles(opened, titles), **options), output)

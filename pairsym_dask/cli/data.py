@@ -1,4 +1,4 @@
-"""Commands that make counts stores: ingest, split, simulate."""
+"""Commands that make counts stores: ingest, split, split-by-time, simulate."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ from typing import Any
 
 import click
 
-from .group import Place, check_output, column_options, show, where_options
+from .group import Place, check_output, column_options, reading_options, show, time_options, where_options
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True)
 @click.argument("store")
 @column_options
-@click.option(
-    "--invalid",
-    type=click.Choice(["error", "drop"]),
-    default="error",
-    show_default=True,
-    help="Rows without a user, an item or a count above 0: an error that lists them, or left out.",
-)
-@click.option("--separator", metavar="WORD", help="comma, semicolon, tab, pipe or a character [default: found].")
-@click.option("--encoding", metavar="NAME", help="Such as utf-8, utf-16, cp1252 [default: found].")
-@click.option("--decimal", default=".", show_default=True, help="What stands before the decimals of counts: . or ,")
+@time_options
+@click.option("--now", metavar="TIME", help="Present that ages are counted from [default: the latest time].")
+@reading_options
 @where_options
 def ingest(paths: tuple[str, ...], store: str, scheduler: str | None, **options: Any) -> None:
     """Turn files of pairs (Parquet, CSV, TSV, also .gz) into a counts store."""
@@ -53,6 +46,52 @@ def split(
             store, table = split_by_fraction(counts, train, fraction, client=client, **options)
     show(table, held_out)
     click.echo(f"{store}\n{len(table):,} held-out pairs in {held_out}")
+
+
+@click.command("split-by-time")
+@click.argument("paths", nargs=-1, required=True)
+@click.argument("train")
+@click.argument("held_out")
+@click.option("--at", metavar="TIME", help="Train on events before, such as 2024-12-31, hold out later ones.")
+@click.option("--until", metavar="TIME", help="Hold out events before this [default: all].")
+@click.option("--last", is_flag=True, help="Instead of --at: hold out the last pair of each user.")
+@click.option("--repeats", is_flag=True, help="With --at: also later pairs that were there before.")
+@click.option("--random-state", type=int, default=0, show_default=True, help="With --last: chooses among equals.")
+@column_options
+@time_options
+@reading_options
+@where_options
+def split_by_time(
+    paths: tuple[str, ...],
+    train: str,
+    held_out: str,
+    at: str | None,
+    until: str | None,
+    last: bool,
+    repeats: bool,
+    random_state: int,
+    time: str | None,
+    scheduler: str | None,
+    **options: Any,
+) -> None:
+    """Split files of events by time: a training store, and a table of later pairs (.parquet or .csv)."""
+    from ..pairs.time_splits import leave_last_out
+    from ..pairs.time_splits import split_by_time as run
+
+    check_output(held_out)
+    if last == (at is not None) or (last and (until or repeats)):
+        raise click.UsageError("give --at TIME (with --until and --repeats), or --last")
+    options |= {"time": time or "time", "progress": True}
+    with Place(scheduler) as client:
+        if last:
+            store, table = leave_last_out(list(paths), train, random_state=random_state, client=client, **options)
+        else:
+            store, table = run(list(paths), train, at, until=until, repeats=repeats, client=client, **options)
+    show(table, held_out)
+    left_out = ", ".join(f"{number:,} {word}" for word, number in table.attrs.items() if number)
+    click.echo(
+        f"{store}\n{len(table):,} held-out pairs in {held_out}" + (f" (left out: {left_out})" if left_out else "")
+    )
 
 
 @click.command()

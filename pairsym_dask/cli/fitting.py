@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..settings import PRESETS, GivenSettings, default_words
-from .group import Place, column_options, where_options
+from .group import Place, column_options, reading_options, where_options
 
 
 def setting_options(function: Any) -> Any:
@@ -107,21 +107,56 @@ def _way_out(model: str) -> Iterator[None]:
 @click.command()
 @click.argument("model")
 @click.argument("paths", nargs=-1, required=True)
-@click.option("--counts", required=True, metavar="STORE", help="New counts store: the model's pairs and the new ones.")
-@click.option("--model", "target", required=True, metavar="STORE", help="New model store.")
+@click.option("--counts", metavar="STORE", help="New counts store: the model's pairs and the new ones.")
+@click.option("--model", "target", metavar="STORE", help="New model store; without both a dated version in MODEL.")
+@click.option("--start", metavar="STORE", help="Of the first version: the fitted model that it starts from.")
+@click.option("--keep-last", type=click.IntRange(1), help="Versions that stay; older ones go [default: all stay].")
+@click.option(
+    "--repeated",
+    type=click.Choice(["error", "skip", "again"]),
+    default="error",
+    show_default=True,
+    help="Of versions: files whose content was fed before.",
+)
 @column_options
+@reading_options
 @click.option("--sweeps", type=int, default=3, show_default=True, help="Sweeps in total.")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
 @click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
 @where_options
-def update(model: str, paths: tuple[str, ...], counts: str, target: str, scheduler: str | None, **options: Any) -> None:
-    """Fit to more files of pairs from where MODEL stands; run it again to go on after an interruption."""
-    from ..model import load
+def update(
+    model: str,
+    paths: tuple[str, ...],
+    counts: str | None,
+    target: str | None,
+    start: str | None,
+    keep_last: int | None,
+    repeated: str,
+    scheduler: str | None,
+    **options: Any,
+) -> None:
+    """Fit to more files of pairs from where MODEL stands; run it again to go on after an interruption.
 
+    With --counts and --model MODEL is a model store and stays as it is. Without, MODEL is a folder of dated versions,
+    and the update becomes its newest one.
+    """
+    from ..model import load
+    from ..rolling import roll
+
+    if (counts is None) != (target is None):
+        raise click.UsageError("--counts and --model go together")
+    versions: dict[str, Any] = {"start": start, "keep_last": keep_last}
+    if counts is not None and (repeated != "error" or any(versions.values())):
+        raise click.UsageError("--start, --keep-last and --repeated are for versions, without --counts and --model")
     with Place(scheduler) as client:
-        fitted = load(model).update(list(paths), counts, target, client=client, progress=True, **options)
+        options |= {"client": client, "progress": True}
+        if counts is None or target is None:
+            fitted = roll(model, list(paths), repeated=repeated, **versions, **options)
+        else:
+            fitted = load(model).update(list(paths), counts, target, **options)
+    last = fitted.history.iloc[-1]
     click.echo(f"{fitted.counts}")
-    click.echo(f"{target}: sweep {fitted.history['sweep'].iloc[-1]}, bound {fitted.history['elbo'].iloc[-1]:.10g}")
+    click.echo(f"{target or fitted.path}: sweep {last['sweep']:.0f}, bound {last['elbo']:.10g}")
 
 
 @click.command()

@@ -70,10 +70,46 @@ def column_options(function: Any) -> Any:
     )
 
 
+def time_options(function: Any) -> Any:
+    """Options of the times of events."""
+    return with_options(
+        function,
+        click.option("--time", metavar="COLUMN", help="Column of times: dates, ISO 8601 text or seconds since 1970."),
+        click.option("--half-life", metavar="LENGTH", help="Such as 30D: how old an event is that counts half."),
+    )
+
+
+def reading_options(function: Any) -> Any:
+    """Options that say how files are read, and what becomes of rows that cannot be counted."""
+    return with_options(
+        function,
+        click.option(
+            "--invalid",
+            type=click.Choice(["error", "drop"]),
+            default="error",
+            show_default=True,
+            help="Rows without a user, an item or a count above 0: an error that lists them, or left out.",
+        ),
+        click.option(
+            "--separator", metavar="WORD", help="comma, semicolon, tab, pipe or a character [default: found]."
+        ),
+        click.option("--encoding", metavar="NAME", help="Such as utf-8, utf-16, cp1252 [default: found]."),
+        click.option(
+            "--decimal", default=".", show_default=True, help="What stands before the decimals of counts: . or ,"
+        ),
+    )
+
+
 def popularity_option(function: Any) -> Any:
     """The option of rankings."""
     words = f"0 taste alone, 1 the paper's [default: {POPULARITY}, of draws {POPULARITY_OF_DRAWS:g}]."
     return click.option("--popularity", type=float, help=words)(function)
+
+
+def titles_option(function: Any) -> Any:
+    """The option of a table of items."""
+    words = "Your table of items (.csv or .parquet, with a column item): its columns are joined."
+    return click.option("--titles", metavar="FILE", help=words)(function)
 
 
 def with_options(function: Any, *options: Any) -> Any:
@@ -135,6 +171,11 @@ def read_pairs(model: Any, path: str, user: str = "user", item: str = "item") ->
     return read_table(model, path, users=user, items=item)
 
 
+def read_titles(model: Any, path: str | None) -> Any:
+    """A table of items by label, None for none."""
+    return None if path is None else read_table(model, path, items="item").drop_duplicates("item")
+
+
 def read_table(model: Any, path: str, **columns: str) -> Any:
     """A table with labels of users or items in columns, as the model's labels are."""
     import pandas as pd
@@ -143,11 +184,18 @@ def read_table(model: Any, path: str, **columns: str) -> Any:
 
     if not path.endswith((".parquet", ".csv")):
         raise click.UsageError(f"a table comes as .parquet or .csv, not {path!r}")
-    text = None if path.endswith(".parquet") else dict.fromkeys(columns.values(), str)
-    table = pd.read_parquet(path) if text is None else pd.read_csv(path, dtype=text)  # type: ignore[arg-type]
+    text = path.endswith(".csv")
+    if text:
+        from ..pairs.csv_files import find_dialect
+
+        found = find_dialect(path, list(columns.values()))
+        kinds: Any = dict.fromkeys(columns.values(), str)
+        table = pd.read_csv(path, dtype=kinds, sep=found.separator, encoding=found.encoding)
+    else:
+        table = pd.read_parquet(path)
     for side, name in columns.items():
         if name not in table:
             raise InputError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}")
-        if text is not None:
+        if text:
             table[name] = typed_labels(model.counts, side, table[name])
     return table

@@ -1,4 +1,4 @@
-"""Commands that judge models and stores: evaluate, compare, benchmark, report, info, verify."""
+"""Commands that judge models and stores: evaluate, compare, benchmark, report, info, verify, pack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .group import Place, popularity_option, read_pairs, where_options
+from .group import Place, popularity_option, read_pairs, read_titles, titles_option, where_options
 
 
 def _judging(function: Any) -> Any:
@@ -103,7 +103,8 @@ def benchmark(name: str, output: str | None, contenders: tuple[str, ...], **opti
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
 @click.option("--held-out", metavar="FILE", help="Held-out pairs (.parquet or .csv): adds an evaluation to the page.")
 @click.option("--counts", metavar="STORE", help="Where the counts store is, if it has moved.")
-def report(model: str, output: str, held_out: str | None, counts: str | None) -> None:
+@titles_option
+def report(model: str, output: str, held_out: str | None, counts: str | None, titles: str | None) -> None:
     """Write one HTML page about a fitted model, or one being fitted: data, bound, tastes, uncertainty."""
     from ..baselines import Popularity
     from ..evaluation.evaluate import compare as run
@@ -113,7 +114,7 @@ def report(model: str, output: str, held_out: str | None, counts: str | None) ->
     if held_out is not None:
         models = {"this model": opened, "popularity": Popularity().fit(opened.counts)}
         evaluation = run(models, read_pairs(opened, held_out))
-    opened.report(output, evaluation)
+    opened.report(output, evaluation, read_titles(opened, titles))
     click.echo(f"{output}: sweep {opened.history['sweep'].iloc[-1]} of {model}")
 
 
@@ -136,3 +137,16 @@ def verify(store: str) -> None:
     click.echo(report)
     if not report.sound:
         sys.exit(3)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("folder")
+@click.option("--without-seen", is_flag=True, help="Leave the users' pairs out; ask with --include-seen then.")
+def pack(model: str, folder: str, without_seen: bool) -> None:
+    """Copy a model, and what it needs to answer, to a FOLDER that can be carried elsewhere."""
+    from ..model import load
+
+    opened = load(model)
+    opened.pack(folder, seen=not without_seen)
+    click.echo(f"{folder}: sweep {opened.history['sweep'].iloc[-1]} of {model}")

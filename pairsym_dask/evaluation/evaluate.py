@@ -39,13 +39,40 @@ def evaluate(
 ) -> Evaluation:
     """Rank held-out pairs, one or several a user, among all items unseen in training.
 
-    `held_out` is a frame, `user` and `item` name its columns; `unknown="skip"` leaves pairs out whose user or item the
-    training store does not know. `popularity` is the exponent of the ranking, as in `recommend`. `n` is the length of
-    the lists, or several lengths. `model` has `counts`, its training store, and `scores(users)` or
-    `scores(users, popularity=...)` with a row of scores in the store's item order a user; log p(j* | i) comes from
-    `conditional(user)` where there is one. Blocks of users are dask tasks on `client`, else on the current client, else
-    on `threads` threads (other models than PairedSymbols stay on threads of this process);
-    `memory` bounds how many are under way.
+    Parameters
+    ----------
+    model : PairedSymbols or another
+        Anything with `counts`, its training store, and `scores(users)` or `scores(users, popularity=...)`, a row of
+        scores in
+        the store's item order a user; log p(j* | i) comes from `conditional(user)` where there is one.
+    held_out : DataFrame
+        Held-out pairs, one or several a user.
+    popularity : float, optional
+        Exponent of the ranking, as in `recommend`.
+    n : int or list of int
+        Length of the lists, or several lengths.
+    user, item : column names
+        Of `held_out`.
+    unknown : {"error", "skip"}
+        What to do with pairs whose user or item the training store does not know.
+    client : distributed.Client, optional
+        Where tasks run; the current client, or else threads of this process.
+    threads : int, optional
+        Tasks under way at a time; all cores by default. Other models than PairedSymbols stay on threads.
+    memory : int or str, optional
+        Bounds how many blocks of users are under way.
+
+    Returns
+    -------
+    Evaluation
+        `overall`, `frame` by activity of the user, `per_user`, `lists`; docs/concepts.md says what each measure is.
+
+    Examples
+    --------
+    >>> train, held_out = ps.leave_one_out("plays.zarr", "train.zarr")
+    >>> model = ps.PairedSymbols(factors=2).fit(train, "held.zarr", sweeps=2, progress=False)
+    >>> float(ps.evaluate(model, held_out).overall["pairs"])
+    3.0
     """
     cutoffs = check_cutoffs(n)
     counts = _counts_of(model)
@@ -70,7 +97,44 @@ def compare(
     threads: int | None = None,
     memory: int | str | None = None,
 ) -> Comparison:
-    """Evaluate several models by name on the same held-out pairs; differences are to the first. Else as `evaluate`."""
+    """Evaluate several models by name on the same held-out pairs; differences are to the first.
+
+    Parameters
+    ----------
+    models : dict
+        Models by name, each as `evaluate` takes it.
+    held_out : DataFrame
+        Held-out pairs, one or several a user.
+    popularity : float, optional
+        Exponent of the ranking, as in `recommend`.
+    n : int or list of int
+        Length of the lists, or several lengths.
+    user, item : column names
+        Of `held_out`.
+    unknown : {"error", "skip"}
+        What to do with pairs whose user or item the training store does not know.
+    random_state : int
+        Seed of the intervals.
+    client : distributed.Client, optional
+        Where tasks run; the current client, or else threads of this process.
+    threads : int, optional
+        Tasks under way at a time; all cores by default.
+    memory : int or str, optional
+        Bounds how many blocks of users are under way.
+
+    Returns
+    -------
+    Comparison
+        `evaluations` by name, `table`, and intervals of the differences.
+
+    Examples
+    --------
+    >>> from pairsym_dask.baselines import Popularity
+    >>> train, held_out = ps.leave_one_out("plays.zarr", "train.zarr")
+    >>> model = ps.PairedSymbols(factors=2).fit(train, "held.zarr", sweeps=2, progress=False)
+    >>> list(ps.compare({"this model": model, "popularity": Popularity().fit(train)}, held_out).evaluations)
+    ['this model', 'popularity']
+    """
     if not isinstance(models, Mapping) or not models:
         raise InputError("models must be a dict of at least one model by name")
     stores = {name: _counts_of(model) for name, model in models.items()}

@@ -12,18 +12,19 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from ..display.charts import GREY, Axis, Chart
 from ..display.plots import plot_lines
 from ..errors import InputError, NumericError
 from ..options import whole_number
 from ..pairs.splits import leave_one_out
+from ..run.progress import Tally
 from ..settings import POPULARITY, Settings
 from ..store.commit import Commit
 from ..store.counts import Counts, open_counts
@@ -142,12 +143,43 @@ def tune(
 ) -> Tuning:
     """Choose settings by one held-out pair of each user of a training store.
 
-    `metric` is "ndcg@10" (any n), "rank" (the paper's R) or "log_likelihood". `space` has values by setting, "tau"
-    standing for all three precisions; at most `candidates` of its combinations are tried, drawn at random, after the
-    defaults. They are fitted for the first of `sweeps`, the better half (and the defaults) goes on to the next, and so
-    on; then the winner is fitted with each of its settings at the default, as far as twenty times the sweeps of one fit
-    allow, which a search never exceeds. At most `users` held-out pairs are ranked. Temporary stores go into `folder`,
-    else beside the counts store. `progress` shows a bar with the best score so far.
+    Candidates are fitted for the first of `sweeps`, the better half (and the defaults) goes on to the next, and so on;
+    then
+    the winner is fitted with each of its settings at the default, as far as twenty times the sweeps of one fit allow,
+    which
+    a search never exceeds.
+
+    Parameters
+    ----------
+    counts : Counts or path
+        A training store.
+    metric : str
+        "ndcg@10" (any n), "rank" (the paper's R) or "log_likelihood".
+    space : dict, optional
+        Values by setting, "tau" standing for all three precisions.
+    candidates : int
+        Combinations of the space to try, drawn at random, after the defaults.
+    sweeps : sequence of int
+        Rungs of the halving.
+    users, random_state : int
+        Held-out pairs to rank, at most; the seed.
+    folder : path, optional
+        For temporary stores; beside the counts store by default.
+    client, threads, memory : optional
+        Where tasks run and within which budget, as in `fit`.
+    progress : bool
+        Show the best score so far: a bar on a terminal, elsewhere a line a fit.
+
+    Returns
+    -------
+    Tuning
+        `best`, `sweeps`, `popularity`, `worth`, `frame`.
+
+    Examples
+    --------
+    >>> found = ps.tune("plays.zarr", space={"factors": (1, 2)}, candidates=2, sweeps=(1,))
+    >>> sorted(found.best)
+    ['factors']
     """
     measure, n = _parse_metric(metric)
     combinations = _combinations(SPACE if space is None else space, candidates, random_state)
@@ -170,8 +202,8 @@ def tune(
         if len(held_out) > users:
             held_out = held_out.sample(users, random_state=random_state).sort_index().reset_index(drop=True)
         trial = _Trial(train, held_out, Pairs.read(held_out, train), measure, n, random_state, place, where)
-        with tqdm(total=_fits(len(combinations), len(rungs)), desc="tune", unit="fit", disable=not progress) as bar:
-            search = _Search(trial, combinations, bar)
+        with closing(Tally(progress, "tune", "fit", _fits(len(combinations), len(rungs)))) as tally:
+            search = _Search(trial, combinations, tally)
             search.halve(rungs)
             worth = search.take_back(rungs[-1], MOST - halving)
     return Tuning(metric, pd.DataFrame(search.rows), combinations, worth, search.sweeps / rungs[-1])
@@ -180,8 +212,8 @@ def tune(
 class _Search:
     """Candidates on their way: what was found of each, and how many sweeps that took."""
 
-    def __init__(self, trial: _Trial, candidates: list[dict[str, Any]], bar: Any) -> None:
-        self.trial, self.candidates, self.bar = trial, candidates, bar
+    def __init__(self, trial: _Trial, candidates: list[dict[str, Any]], tally: Tally) -> None:
+        self.trial, self.candidates, self.tally = trial, candidates, tally
         self.rows: list[dict[str, Any]] = []
         self.done: dict[int, int] = {}  # sweeps of each candidate
         self.sweeps, self.best = 0, -np.inf
@@ -194,8 +226,7 @@ class _Search:
         self.rows += found
         score = max(row["score"] for row in found)
         self.best = max(self.best, np.nan_to_num(score, nan=-np.inf))
-        self.bar.set_postfix_str(f"best {self.best:.4f}", refresh=False)
-        self.bar.update()
+        self.tally.done(f"candidate {number} at {total} sweeps {score:.4f}", f"best {self.best:.4f}")
         return float(score)
 
     def halve(self, rungs: list[int]) -> None:
@@ -223,7 +254,7 @@ class _Search:
                 if self.done.get(number, 0) >= sweeps:  # it was judged on its way
                     score = max(r["score"] for r in self.rows if (r["candidate"], r["sweeps"]) == (number, sweeps))
                 else:
-                    self.bar.total += 1
+                    self.tally.more(1)
                     score, left = self.run(number, sweeps), left - sweeps
             name = "tau" if len(names) > 1 else names[0]
             worth = winner["score"] - score

@@ -127,7 +127,8 @@ def add_repeats(keys: np.ndarray, counts: np.ndarray | None) -> tuple[np.ndarray
         sums = np.empty(keys.size, np.int64)
         n = _count_equal(keys, sums)
         return keys[:n], sums[:n]
-    order = np.argsort(keys)
+    # Sums of fractions depend on their order: the same ones are always added up from the smallest.
+    order = np.lexsort((counts, keys)) if counts.dtype.kind == "f" else np.argsort(keys)
     keys, counts = keys[order], counts[order]
     n = _sum_equal(keys, counts)
     return keys[:n], counts[:n]

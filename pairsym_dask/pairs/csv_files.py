@@ -16,7 +16,7 @@ import pyarrow.csv
 from ..errors import InputError
 from .faults import ODD, Fault, Faults
 from .opening import open_file, readable
-from .parts import SEPARATORS, Columns, Part
+from .parts import SEPARATORS, Columns, Part, Reading
 
 CSV_ROW = 16  # bytes, about: for cutting files into parts
 SAMPLE = 2**20  # bytes in which header and encoding are looked for
@@ -123,26 +123,46 @@ def _csv_batches(file: Any, settings: dict[str, Any]) -> Iterator[pa.RecordBatch
 
 def csv_parts(name: str, columns: Columns, rows: int, options: dict[str, Any]) -> tuple[list[Part], list[Any]]:
     """Parts of a CSV file, and the names of its columns."""
-    with readable(name, "CSV"), open_file(name, options) as file:
-        sample = file.read(SAMPLE)
-        encoding = columns.reading.encoding or find_encoding(sample)
-        try:
-            line = sample.decode(encoding, "ignore").lstrip("\ufeff").split("\n", 1)[0].rstrip("\r")
-        except LookupError:
-            raise InputError(f"there is no encoding {encoding!r}; utf-8, utf-16 and cp1252 are common ones") from None
-        if not line.strip():
-            raise InputError(f"{name} is empty: a CSV file begins with the names of its columns")
-        separator = columns.reading.separator or find_separator(line, name, columns)
-        header = next(csv.reader([line], delimiter=separator))
-        columns.check(list(header), name)
-        # Other encodings cannot be cut at any byte.
-        size = None if name.endswith(".gz") or encoding != "utf-8" else file.seek(0, os.SEEK_END)
-    part = CsvPart(name, columns, rows, options, tuple(header), separator, encoding)
+    found = find_dialect(name, columns.names, columns.reading, options)
+    header = list(found.header)
+    columns.check(header, name)
+    size = None
+    if not name.endswith(".gz") and found.encoding == "utf-8":  # other encodings cannot be cut at any byte
+        with readable(name, "CSV"), open_file(name, options) as file:
+            size = file.seek(0, os.SEEK_END)
+    part = CsvPart(name, columns, rows, options, found.header, found.separator, found.encoding)
     if size is None:
-        return [part], list(header)
+        return [part], header
     part = replace(part, rows=min(rows, -(-size // CSV_ROW)))
     step = CSV_ROW * rows  # bytes
-    return [replace(part, start=start, stop=min(start + step, size)) for start in range(0, size, step)], list(header)
+    return [replace(part, start=start, stop=min(start + step, size)) for start in range(0, size, step)], header
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written."""
+
+    header: tuple[str, ...]
+    separator: str
+    encoding: str
+
+
+def find_dialect(
+    name: str, wanted: list[Any], reading: Reading | None = None, options: dict[str, Any] | None = None
+) -> Dialect:
+    """How a CSV file with some wanted columns is written, as far as `reading` does not say it."""
+    reading = reading or Reading()
+    with readable(name, "CSV"), open_file(name, options or {}) as file:
+        sample = file.read(SAMPLE)
+    encoding = reading.encoding or find_encoding(sample)
+    try:
+        line = sample.decode(encoding, "ignore").lstrip("\ufeff").split("\n", 1)[0].rstrip("\r")
+    except LookupError:
+        raise InputError(f"there is no encoding {encoding!r}; utf-8, utf-16 and cp1252 are common ones") from None
+    if not line.strip():
+        raise InputError(f"{name} is empty: a CSV file begins with the names of its columns")
+    separator = reading.separator or find_separator(line, name, wanted)
+    return Dialect(tuple(next(csv.reader([line], delimiter=separator))), separator, encoding)
 
 
 def find_encoding(sample: bytes) -> str:
@@ -162,11 +182,11 @@ def find_encoding(sample: bytes) -> str:
     return "utf-8"
 
 
-def find_separator(line: str, name: str, columns: Columns) -> str:
+def find_separator(line: str, name: str, wanted: list[Any]) -> str:
     """What the header must be cut by to have the wanted columns; by the file's name where nothing gives them."""
     usual = "\t" if ".tsv" in os.path.basename(name).lower() else ","
     for separator in (usual, *SEPARATORS.values()):
-        if set(columns.names) <= set(next(csv.reader([line], delimiter=separator))):
+        if set(wanted) <= set(next(csv.reader([line], delimiter=separator))):
             return separator
     return usual
 

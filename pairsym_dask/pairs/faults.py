@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ..errors import InputError
 from .checks import plain
+from .times import NEVER, read_times
 
 if TYPE_CHECKING:
     from .parts import Part
@@ -42,6 +43,7 @@ class Faults:
     """Rows that were read, and those among them that cannot be counted."""
 
     rows: int = 0
+    outside: int = 0  # rows that could be counted, at times that are not wanted
     found: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, kind: str, fault: Fault) -> None:
@@ -53,6 +55,7 @@ class Faults:
     def merge(self, other: Faults) -> None:
         """Take in what was found in later rows."""
         self.rows += other.rows
+        self.outside += other.outside
         for kind, fault in other.found.items():
             self.add(kind, fault)
 
@@ -75,8 +78,13 @@ class Faults:
         )
 
 
-def sift(columns: list[Any], decimal: str) -> tuple[list[Any], dict[str, tuple[int, int, str]]]:
-    """Columns (user, item, count) without rows that cannot be counted, and of each kind: rows, the first, its value."""
+def sift(
+    columns: list[Any], decimal: str, counted: bool, timed: bool
+) -> tuple[list[Any], np.ndarray | None, dict[str, tuple[int, int, str]]]:
+    """Columns (user, item, count) and times without rows that cannot be counted.
+
+    And of each kind of these rows: how many, the first, its value.
+    """
     columns = [plain(values) for values in columns]
     bad = np.zeros(len(columns[0]), bool)
     found: dict[str, tuple[int, int, str]] = {}
@@ -92,7 +100,13 @@ def sift(columns: list[Any], decimal: str) -> tuple[list[Any], dict[str, tuple[i
     for side, words in enumerate(("without a user", "without an item")):
         if columns[side].null_count:
             note(words, _nulls(columns[side]))
-    if len(columns) > 2:
+    times = None
+    if timed:
+        stamps = columns.pop()
+        times, wrong = read_times(stamps)
+        note("with a time that cannot be read", wrong, stamps)
+        note("without a time", times == NEVER)
+    if counted:
         values = columns[2]
         if values.null_count:
             note("without a count", _nulls(values))
@@ -115,7 +129,8 @@ def sift(columns: list[Any], decimal: str) -> tuple[list[Any], dict[str, tuple[i
     if bad.any():
         kept = pa.array(~bad)
         columns = [values.filter(kept) for values in columns]
-    return columns, found
+        times = None if times is None else times[~bad]
+    return columns, times, found
 
 
 def _nulls(values: pa.Array) -> np.ndarray:

@@ -54,11 +54,15 @@ def _of_columns(source: Mapping[Any, Any]) -> pd.DataFrame:
 
 def _of_rows(rows: Any, columns: Columns) -> pd.DataFrame:
     widths = {len(row) for row in rows}
-    if len(widths) > 1 or not widths <= {2, 3}:
+    forms = [[columns.user, columns.item], [columns.user, columns.item, columns.count or "count"]]
+    if columns.time is not None:
+        forms = [[*form, columns.time] for form in forms]
+    by_width = {len(form): form for form in forms}
+    if len(widths) > 1 or not widths <= set(by_width):
         found = " and ".join(map(str, sorted(widths)))
-        raise InputError(f"a list of tuples holds (user, item) or (user, item, count), not tuples of {found}")
-    names = [columns.user, columns.item, "count" if columns.count is None else columns.count]
-    return pd.DataFrame.from_records(rows, columns=names[: widths.pop()])
+        words = " or ".join(f"({', '.join(map(str, form))})" for form in forms)
+        raise InputError(f"a list of tuples holds {words}, not tuples of {found}")
+    return pd.DataFrame.from_records(rows, columns=by_width[widths.pop()])
 
 
 def _of_stream(source: Any, columns: Columns) -> pa.Table:

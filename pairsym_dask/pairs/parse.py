@@ -36,6 +36,8 @@ class Parsed:
     counts: Stored | None
     whole: bool
     total: int  # of whole counts
+    times: Stored | None = None
+    latest: int | None = None  # of the times
 
 
 def parse(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> tuple[list[Parsed], Faults]:
@@ -173,4 +175,9 @@ def _put_piece(scratch: Scratch, key: str, batches: list[Batch]) -> Parsed:
         total = int(counts.sum(dtype=np.float64)) if whole else 0
         (stored,) = scratch.write(f"{key}-counts", counts)
     kinds = dict(zip(SIDES, batches[0].kinds, strict=True))
-    return Parsed(batches[0].name, kinds, codes, dictionaries, stored, whole, total)
+    found = [batch.times for batch in batches if batch.times is not None]
+    if not found:
+        return Parsed(batches[0].name, kinds, codes, dictionaries, stored, whole, total)
+    times = np.concatenate(found)
+    (kept,) = scratch.write(f"{key}-times", times)
+    return Parsed(batches[0].name, kinds, codes, dictionaries, stored, whole, total, kept, int(times.max()))

@@ -1,7 +1,7 @@
 """Parts: some rows of a file, a frame or a store that one task reads, checked row by row.
 
-Every part gives batches of (users, items, counts): labels as arrow int64 or large_string arrays without nulls,
-counts as numpy numbers above zero, or None for one each.
+Every part gives batches of (users, items, counts, times): labels as arrow int64 or large_string arrays without nulls,
+counts as numpy numbers above zero, or None for one each, times in microseconds where a column has them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .checks import (
     numbers_from_pandas,
 )
 from .faults import Fault, Faults, sift
+from .times import ALWAYS, Span
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
@@ -63,18 +64,22 @@ class Columns:
     item: Any
     count: Any
     reading: Reading = Reading()
+    time: Any = None
+    span: Span = ALWAYS  # rows outside it are not wanted
 
     def __post_init__(self) -> None:
+        words = "user, item and count" if self.time is None else "user, item, count and time"
         for name in self.names:
             if not isinstance(name, Hashable):
-                raise InputError(f"user, item and count must each name one column, not {name!r}")
+                raise InputError(f"{words} must each name one column, not {name!r}")
         if len(set(self.names)) < len(self.names):
             named = ", ".join(map(repr, self.names))
-            raise InputError(f"user, item and count must be different columns, not {named}")
+            raise InputError(f"{words} must be different columns, not {named}")
 
     @property
     def names(self) -> list[Any]:
-        return [self.user, self.item] + ([] if self.count is None else [self.count])
+        """Wanted columns, in the order in which parts give them."""
+        return [self.user, self.item, *(name for name in (self.count, self.time) if name is not None)]
 
     def check(self, there: list[Any], name: str) -> None:
         for column in self.names:
@@ -91,6 +96,7 @@ class Batch:
     users: pa.Array
     items: pa.Array
     counts: np.ndarray | None
+    times: np.ndarray | None
     name: str
 
 
@@ -103,7 +109,7 @@ class Part:
     rows: int  # about
 
     def read(self, rows: int, faults: Faults) -> Iterator[tuple[int, list[Any]]]:
-        """First row's number and columns (user, item, count) of batches of at most about `rows` rows."""
+        """First row's number and columns (user, item, count, time) of batches of at most about `rows` rows."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -112,10 +118,13 @@ class Part:
     def batches(self, rows: int, text: tuple[str, str], faults: Faults) -> Iterator[Batch]:
         """Checked batches of rows that can be counted, others go to `faults`; `text`: what CSV text is taken for."""
         for first, columns in self.read(rows, faults):
-            faults.rows += len(columns[0])
-            columns, found = sift(columns, self.columns.reading.decimal)
+            faults.rows += len(columns[0]) if self.rows_are_read else 0
+            columns, times, found = sift(columns, self.columns.reading.decimal, self.counted, self.timed)
             for kind, (number, k, value) in found.items():
                 faults.add(kind, Fault(number, self, first + k, value))
+            if times is not None and not (wanted := self.columns.span.wanted(times)).all():
+                faults.outside += int((~wanted).sum())
+                times, columns = times[wanted], [values.filter(pa.array(wanted)) for values in columns]
             at = Place(self.name, partial(self._where_after, first))
             labels, kinds = [], []
             for side in range(2):
@@ -126,13 +135,28 @@ class Part:
                         values = integers_of(values, ("user", "item")[side], at)
                 labels.append(values)
                 kinds.append(kind)
-            counts = check_counts(columns[2], self.columns.count, at) if len(columns) > 2 else None
+            counts = check_counts(columns[2], self.columns.count, at) if self.counted else None
             if len(labels[0]):
-                yield Batch((kinds[0], kinds[1]), labels[0], labels[1], counts, self.name)
+                yield Batch((kinds[0], kinds[1]), labels[0], labels[1], counts, times, self.name)
 
     @property
     def is_csv(self) -> bool:
         return False
+
+    @property
+    def rows_are_read(self) -> bool:
+        """Whether rows are those of somebody's file or frame, to be told as such."""
+        return True
+
+    @property
+    def counted(self) -> bool:
+        """Whether there is a column of counts."""
+        return self.columns.count is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a column of times."""
+        return self.columns.time is not None
 
     def where(self, index: int | None) -> str:
         """A row of this part in words."""
@@ -164,8 +188,7 @@ class FramePart(Part):
                     from_pandas(part[column], column, self.name, self.first + start)
                     for column in self.columns.names[:2]
                 ]
-                if self.columns.count is not None:
-                    columns.append(numbers_from_pandas(part[self.columns.count], self.name))
+                columns += [numbers_from_pandas(part[column], self.name) for column in self.columns.names[2:]]
             else:
                 part = self.frame.slice(start, rows)
                 columns = [part.column(column) for column in self.columns.names]
@@ -198,6 +221,14 @@ class StorePart(Part):
     def kinds(self) -> tuple[str, str]:
         return store_kinds(self.counts)
 
+    @property
+    def rows_are_read(self) -> bool:
+        return False
+
+    @property
+    def counted(self) -> bool:
+        return True
+
     def read(self, rows: int, faults: Faults) -> Iterator[tuple[int, list[Any]]]:
         counts, short = self.counts, other(self.side)
         first, stop = counts.cuts[self.side].row_range(self.block)
@@ -215,6 +246,8 @@ class StorePart(Part):
 
 def store_parts(counts: Counts, columns: Columns) -> list[Part]:
     """Parts of an existing counts store."""
+    if columns.time is not None:
+        raise InputError(f"{counts.path} holds pairs without their times; give the events that it was made of")
     side = "users" if counts.shape[0] >= counts.shape[1] else "items"
     blocks = range(counts.cuts[side].blocks)
     return [StorePart(counts.path, columns, counts.tile_pairs(side, b, 0), counts, side, b) for b in blocks]

@@ -14,6 +14,7 @@ import numpy as np
 from ..kernels.keys import SHIFT, add_repeats, order_by_part, row_lengths
 from ..settings import other
 from ..store.scratch import Scratch, Stored
+from .times import Fading
 from .writing import Stages
 
 
@@ -38,6 +39,14 @@ class Piece:
 
     sides: dict[str, Side]
     counts: Stored | None  # None: one each
+    times: Stored | None = None
+    fading: Fading | None = None  # how counts become less with time
+
+    def read_counts(self, scratch: Scratch) -> np.ndarray | None:
+        counts = None if self.counts is None else scratch.read(self.counts)
+        if self.fading is None or self.times is None:
+            return counts
+        return self.fading.weigh(counts, scratch.read(self.times))
 
 
 @dataclass(frozen=True)
@@ -89,8 +98,9 @@ def deal_pairs(scratch: Scratch, key: str, piece: Piece, long: str, starts: np.n
     keys <<= SHIFT
     keys |= columns.astype(np.uint64)
     arrays = [keys[order]]
-    if piece.counts is not None:
-        arrays.append(scratch.read(piece.counts)[order])
+    counts = piece.read_counts(scratch)
+    if counts is not None:
+        arrays.append(counts[order])
     stored = scratch.write(key, *arrays)
     return Dealt(stored[0], stored[1] if len(stored) > 1 else None, offsets)
 

@@ -56,13 +56,51 @@ def simulate(
     progress: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> Counts:
-    """Draw pairs from the model into a new counts store; labels are 0, 1, ..
+    """Draw pairs from the model's own generative process into a new counts store; labels are 0, 1, ..
 
-    Shape by `preset` (xbox-movies, netflix45, phone-apps) or by `users`, `items` and `pairs`; `scale` multiplies users
-    and pairs. pi and psi are log-normal; traits and biases normal. User i is shown one pair and a multinomial share by
-    pi of the rest, so that all D pairs are there and every user occurs; items are drawn from psi and shown with
-    probability sigma(u_i.v_j + b_i + b_j). An item that was never drawn then takes the place of one draw, somewhere, of
-    an item drawn at least twice, so that every item occurs. `truth=True` keeps the parameters: see `read_truth`.
+    pi and psi are log-normal; traits and biases normal. User i is shown one pair and a multinomial share by pi of the
+    rest,
+    so that all D pairs are there and every user occurs; items are drawn from psi and shown with probability
+    sigma(u_i.v_j + b_i + b_j). An item that was never drawn then takes the place of one draw, somewhere, of an item
+    drawn at
+    least twice, so that every item occurs.
+
+    Parameters
+    ----------
+    path : path
+        Where the store goes.
+    preset : {"xbox-movies", "netflix45", "phone-apps"}, optional
+        Shape of a known set.
+    scale : float
+        Multiplies a preset's users and pairs.
+    users, items, pairs : int, optional
+        The shape, where it is no preset's.
+    factors : int
+        Traits of a symbol.
+    random_state : int
+        Seed.
+    truth : bool
+        Keep the parameters in the store, for `read_truth`.
+    client : distributed.Client, optional
+        Where tasks run; the current client, or else threads of this process.
+    threads : int, optional
+        Tasks under way at a time; all cores by default.
+    memory : int or str, optional
+        Budget of a process, such as "2GiB"; half of what is free by default.
+    progress : bool
+        Show the steps on a terminal.
+    storage_options : dict, optional
+        Options of fsspec for remote stores.
+
+    Returns
+    -------
+    Counts
+        The store, open.
+
+    Examples
+    --------
+    >>> ps.simulate("drawn.zarr", users=50, items=10, pairs=200, factors=2).total
+    200.0
     """
     size = _size(preset, scale, users, items, pairs)
     model = Model(*size, whole_number("factors", factors, least=1), seed(random_state))

@@ -41,7 +41,33 @@ def leave_one_out(
 ) -> tuple[Counts, pd.DataFrame]:
     """Hold out one distinct pair, with all its counts, of each user who has two or more.
 
-    Writes the training store to `path`; returns it and the held-out pairs, a frame with columns user and item.
+    Parameters
+    ----------
+    counts : Counts or path
+        The store to split.
+    path : path
+        Where the training store goes. It keeps every symbol.
+    random_state : int
+        Seed. The split depends on it and the pairs alone.
+    client : distributed.Client, optional
+        Where tasks run; the current client, or else threads of this process.
+    threads : int, optional
+        Tasks under way at a time; all cores by default.
+    memory : int or str, optional
+        Budget of a process, such as "2GiB"; half of what is free by default.
+    storage_options : dict, optional
+        Options of fsspec for remote stores.
+
+    Returns
+    -------
+    Counts, pandas.DataFrame
+        The training store, and the held-out pairs: user, item.
+
+    Examples
+    --------
+    >>> train, held_out = ps.leave_one_out("plays.zarr", "train.zarr")
+    >>> train.nnz, len(held_out)
+    (3, 3)
     """
     return _split(counts, path, None, random_state, client, threads, memory, storage_options)
 
@@ -59,7 +85,35 @@ def split_by_fraction(
 ) -> tuple[Counts, pd.DataFrame]:
     """Hold out each distinct pair, with all its counts, with a probability; every user keeps at least one.
 
-    Writes the training store to `path`; returns it and the held-out pairs, a frame with columns user and item.
+    Parameters
+    ----------
+    counts : Counts or path
+        The store to split.
+    path : path
+        Where the training store goes. It keeps every symbol.
+    fraction : float
+        The probability, between 0 and 1.
+    random_state : int
+        Seed. The split depends on it and the pairs alone.
+    client : distributed.Client, optional
+        Where tasks run; the current client, or else threads of this process.
+    threads : int, optional
+        Tasks under way at a time; all cores by default.
+    memory : int or str, optional
+        Budget of a process, such as "2GiB"; half of what is free by default.
+    storage_options : dict, optional
+        Options of fsspec for remote stores.
+
+    Returns
+    -------
+    Counts, pandas.DataFrame
+        The training store, and the held-out pairs: user, item.
+
+    Examples
+    --------
+    >>> train, held_out = ps.split_by_fraction("plays.zarr", "train.zarr", 0.4)
+    >>> train.nnz + len(held_out)
+    6
     """
     return _split(
         counts, path, options.fraction("fraction", fraction), random_state, client, threads, memory, storage_options

@@ -12,17 +12,27 @@ from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
 from ..store.storage import open_storage
+from ..store.versions import Versions, find_version
 from ..sweep.plan import Plan
 
 
 def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[str]:
-    """Lines about a counts store or a model store."""
+    """Lines about a counts store, a model store, or the newest version of a folder."""
     storage = open_storage(path, storage_options)
     if storage.exists(RECORD):
         return describe_counts(open_counts(storage))
     store = ModelStore(storage)
     if store.is_model():
         return describe_model(store)
+    version = find_version(storage)
+    if version is not None:
+        dates = Versions(storage).names()
+        there = f"{len(dates)} versions, " if dates else ""
+        return [
+            f"{storage.url}: {there}{len(version.fed)} files and frames fed",
+            *describe(version.model, storage_options),
+            *describe(version.counts, storage_options),
+        ]
     if storage.is_empty():
         raise StoreError(f"there is no store at {storage.url}: nothing is there")
     raise StoreError(f"{path} is neither a counts store nor a model store")

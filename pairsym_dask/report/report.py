@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,30 +22,32 @@ from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.lock import holder
 from ..store.model_store import commit_key
+from .samples import Name, namer, samples
 from .summaries import Summary, extremes, histogram, often_seen, summarise_side
 
 if TYPE_CHECKING:
-    from ..model import PairedSymbols
+    from ..fitted import Fitted
 
 NAMED = 8  # symbols named at each end of the polarising picture
 
 
 def write_report(
-    model: PairedSymbols,
+    model: Fitted,
     commit: Commit,
     path: str | os.PathLike[str],
     evaluation: Evaluation | Comparison | None = None,
+    titles: Any = None,
 ) -> None:
     """Write the page about a fitted model to a file."""
     place = Path(path)
     if place.is_dir() or not place.parent.is_dir():
         raise InputError(f"{path} is a folder, or its folder is not there; give the name of a file to write")
-    place.write_text(render(model, commit, evaluation), encoding="utf-8")
+    place.write_text(render(model, commit, evaluation, titles), encoding="utf-8")
 
 
-def render(model: PairedSymbols, commit: Commit, evaluation: Evaluation | Comparison | None = None) -> str:
+def render(model: Fitted, commit: Commit, evaluation: Evaluation | Comparison | None = None, titles: Any = None) -> str:
     """The page about a fitted model, opened at a commit; the posterior is read a block at a time."""
-    counts = model.counts
+    counts, name = model.counts, namer(titles)
     bins = {side: histogram(counts, side) for side in ("users", "items")}
     sides = {side: summarise_side(commit, counts, side, bins[side]) for side in bins}
     parts = [
@@ -54,7 +56,8 @@ def render(model: PairedSymbols, commit: Commit, evaluation: Evaluation | Compar
         *_data(counts, bins),
         *_settings(commit),
         *_fit(model.history, counts),
-        *_polarising(commit, counts, sides["items"]),
+        *samples(model, name),
+        *_polarising(commit, counts, sides["items"], name),
         *_pruning(counts, sides),
         *_uncertainty(commit, sides),
         *_evaluation(evaluation),
@@ -150,44 +153,45 @@ def _fit(history: pd.DataFrame, counts: Counts) -> Iterator[str]:
     yield "</div>"
 
 
-def _polarising(commit: Commit, counts: Counts, items: Summary) -> Iterator[str]:
+def _polarising(commit: Commit, counts: Counts, items: Summary, name: Name) -> Iterator[str]:
     yield "<h2>Popularity and taste of the items</h2>"
     yield (
         "<p>An item that appeals to many tastes has a short trait vector v_j, and its appeal sits in a high bias b_j. "
         "A polarising item has a long vector and a low bias: it is liked by a narrow sliver of tastes.</p>"
     )
-    sample, labels = items.sample, counts.item_ids
-    titles = [f"{item}: c {c}, norm {norm}, bias {bias}" for item, c, norm, bias in _rows(sample, labels)]
+    sample = items.sample
+    titles = [f"{item}: c {c}, norm {norm}, bias {bias}" for item, c, norm, bias in _rows(sample, counts, name)]
     floor = often_seen(items.bins)
     most, least = extremes(commit, counts, "items", floor, NAMED)
     yield '<div class="row">'
     chart = Chart(Axis("norm of E[v_j]"), Axis("bias b_j")).points(sample["norm"], sample["bias"], titles)
     for found, colour in ((least, 2), (most, 1)):
-        chart.names(found["norm"], found["bias"], [str(labels[k]) for k in found["position"]], colour)
+        chart.names(found["norm"], found["bias"], [name(counts.item_ids[k]) for k in found["position"]], colour)
     yield figure(
         chart.svg(),
         f"Bias against norm. Ringed: the {len(most)} most (orange) and least (green) polarising items with a count of "
         f"at least {floor:g}.",
     )
-    for name, label in (("norm", "norm of E[v_j]"), ("bias", "bias b_j"))[: 1 + commit.settings.biases]:
-        chart = Chart(Axis("c_j, count of items", log=True), Axis(label)).points(sample["c"], sample[name], titles)
+    for column, label in (("norm", "norm of E[v_j]"), ("bias", "bias b_j"))[: 1 + commit.settings.biases]:
+        chart = Chart(Axis("c_j, count of items", log=True), Axis(label)).points(sample["c"], sample[column], titles)
         yield figure(chart.svg(), f"{label[0].upper()}{label[1:]} against popularity.")
     yield "</div>"
     yield '<div class="row">'
     for found, words in ((most, "Most polarising"), (least, "Least polarising")):
-        yield f"<div><h3>{words}</h3>{table(['item', 'c_j', 'norm', 'bias'], _rows(found, labels))}</div>"
+        yield f"<div><h3>{words}</h3>{table(['item', 'c_j', 'norm', 'bias'], _rows(found, counts, name))}</div>"
     yield "</div>"
     yield (
         "<p>Ordered by norm less bias, each in its standard deviations, among items with a count of at least "
-        f"{floor:g}: rarer ones have short vectors for want of data.</p>"
+        f"{floor:g}: rarer ones have short vectors for want of data. Behind a bias stands its posterior standard "
+        "deviation.</p>"
     )
 
 
-def _rows(found: pd.DataFrame, labels: np.ndarray) -> list[tuple[str, str, str, str]]:
-    """Label, count, norm and bias of some symbols in words."""
-    names = (str(label) for label in labels[found["position"].to_numpy()])
-    numbers = zip(found["c"], found["norm"], found["bias"], strict=True)
-    return [(name, f"{c:,.6g}", f"{n:.3f}", f"{b:.3f}") for name, (c, n, b) in zip(names, numbers, strict=True)]
+def _rows(found: pd.DataFrame, counts: Counts, name: Name) -> list[tuple[str, str, str, str]]:
+    """Name, count, norm and bias of some items in words."""
+    labels = counts.item_ids[found["position"].to_numpy()]
+    numbers = zip(labels, found["c"], found["norm"], found["bias"], found["bias_sd"], strict=True)
+    return [(name(label), f"{c:,.6g}", f"{n:.3f}", f"{b:.3f} ± {sd:.3f}") for label, c, n, b, sd in numbers]
 
 
 def _pruning(counts: Counts, sides: dict[str, Summary]) -> Iterator[str]:
@@ -213,7 +217,8 @@ def _uncertainty(commit: Commit, sides: dict[str, Summary]) -> Iterator[str]:
     yield "<h2>Uncertainty</h2>"
     yield (
         "<p>Posterior standard deviation by count: of the traits (root mean square over factors) and of the bias. The "
-        "lines are means over all symbols of a bin; the dashed line is the prior of the traits.</p>"
+        "lines are means over all symbols of a bin, with standard errors where few are in it; the dashed line is the "
+        "prior of the traits.</p>"
     )
     yield '<div class="row">'
     for side, symbol in (("items", "c_j"), ("users", "c_i")):
@@ -223,9 +228,9 @@ def _uncertainty(commit: Commit, sides: dict[str, Summary]) -> Iterator[str]:
         chart = Chart(Axis(f"{symbol}, count of {side}", log=True), Axis("sd", log=True))
         chart.points(summary.sample["c"], summary.sample["trait_sd"])
         chart.level(commit.settings.tau(side) ** -0.5, name="prior", colour=2)
-        chart.line(middle, bins["trait_sd"], name="traits")
-        if commit.settings.biases:
-            chart.line(middle, bins["bias_sd"], name="bias", colour=1)
+        for column, words, colour in (("trait_sd", "traits", 0), ("bias_sd", "bias", 1))[: 1 + commit.settings.biases]:
+            error = np.minimum(bins[f"{column}_se"], 0.9 * bins[column])  # a logarithmic axis has no zero
+            chart.line(middle, bins[column], name=words, colour=colour, error=error)
         yield figure(chart.svg(), f"{side.capitalize()}: posterior standard deviation against count.")
     yield "</div>"
 

@@ -21,7 +21,8 @@ class Summary:
     """One side of a fitted model.
 
     `bins` has a row a bin of the symbols' counts, in powers of two: bin, low, high, symbols, total, and the means of
-    trait_sd and bias_sd over all its symbols. `sample` has a row a drawn symbol, about as many from every bin:
+    trait_sd and bias_sd over all its symbols, with their standard errors (trait_sd_se, bias_sd_se). `sample` has a row
+    a drawn symbol, about as many from every bin:
     position, c (its count), norm (of its mean trait vector), bias, trait_sd (root mean square over factors), bias_sd,
     selected (E[pi] or E[psi]), background (s or t).
     """
@@ -74,12 +75,18 @@ def summarise_side(commit: Commit, counts: Counts, side: str, bins: pd.DataFrame
     for part in blocks(commit, counts, side):
         selected += float(part["selected"].sum())
         part["exponent"], part["lot"] = exponents(part["c"].to_numpy()), generator.random(len(part))
-        sums.append(part.groupby("exponent")[list(_MEANS)].sum())
+        squares = part[list(_MEANS)].pow(2).add_suffix("_squares")
+        values = pd.concat([part[[*_MEANS, "exponent"]], squares], axis=1)
+        sums.append(values.groupby("exponent").sum())
         # The symbols with the smallest lots of every bin so far.
         both = part if chosen is None else pd.concat([chosen, part])
         chosen = both.sort_values("lot").groupby("exponent").head(share)
     assert chosen is not None  # a store has symbols
-    means = pd.concat(sums).groupby("exponent").sum().div(bins.set_index("exponent")["symbols"], axis=0)
+    symbols = bins.set_index("exponent")["symbols"]
+    means = pd.concat(sums).groupby("exponent").sum().div(symbols, axis=0)
+    for name in _MEANS:
+        spread = (means.pop(f"{name}_squares") - means[name] ** 2).clip(lower=0)
+        means[f"{name}_se"] = np.sqrt(spread / (symbols - 1).clip(lower=1))
     sample = chosen.drop(columns=["exponent", "lot"]).sort_values("position", ignore_index=True)
     sample["selected"] /= selected
     return Summary(bins.merge(means.reset_index(), on="exponent"), sample)

@@ -157,6 +157,32 @@ class Progress:
         return duration(max(mean * (self.sweeps - finished) - min(gone, mean), 0.0))
 
 
+class Tally:
+    """Finished parts of a longer work: a bar on a terminal, elsewhere a line each."""
+
+    def __init__(self, enabled: bool, name: str, unit: str, total: int, stream: TextIO | None = None) -> None:
+        self.enabled, self.name, self.unit, self.total = enabled, name, unit, total
+        self.stream = stream or sys.stderr
+        self._done = 0
+        self._bar = tqdm(total=total, desc=name, unit=unit, file=self.stream, disable=None if enabled else True)
+
+    def more(self, parts: int) -> None:
+        """There is more to do than was thought."""
+        self.total += parts
+        self._bar.total = self.total
+
+    def done(self, words: str, best: str) -> None:
+        """A part is finished; `words` say what came of it, `best` what is known by now."""
+        self._done += 1
+        if self.enabled and self._bar.disable:
+            print(f"{self.name}: {self.unit} {self._done}/{self.total}, {words}, {best}", file=self.stream, flush=True)
+        self._bar.set_postfix_str(best, refresh=False)
+        self._bar.update()
+
+    def close(self) -> None:
+        self._bar.close()
+
+
 def duration(seconds: float) -> str:
     """A length of time as people write it.
 

@@ -41,6 +41,7 @@ class Counts:
     storage: Storage
     layout: Layout
     record: CountsRecord
+    kept: tuple[str, ...] = SIDES  # the orders in which pairs are there; a pack for serving has fewer
 
     @cached_property
     def path(self) -> str:
@@ -106,6 +107,11 @@ class Counts:
 
     def read_tile(self, side: str, block: int, group: int) -> Tile:
         """One tile, checked against its digests, and that what it says can be."""
+        if side not in self.kept:
+            raise StoreError(
+                f"{self.path} was packed for serving, without its pairs by {side[:-1]}: seen items cannot be left out "
+                "(exclude_seen=False) where none were packed, and fits need the store that it was packed from"
+            )
         cut, pairs = self.cuts[side], self.tile_pairs(side, block, group)
         t = cut.tile(block, group)
         index, count, length = self.pair_arrays[side]
@@ -195,7 +201,18 @@ class Counts:
         return found
 
     def to_scipy(self) -> scipy.sparse.csr_matrix:
-        """The whole matrix in memory, users x items."""
+        """The whole matrix in memory.
+
+        Returns
+        -------
+        scipy.sparse.csr_matrix
+            Users x items, in the order of `user_ids` and `item_ids`.
+
+        Examples
+        --------
+        >>> ps.open_counts("plays.zarr").to_scipy().toarray().tolist()
+        [[1, 1, 0], [0, 1, 1], [1, 1, 0]]
+        """
         tiles = [self.rows("users", b) for b in range(self.cuts["users"].blocks)]
         indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(tile.indptr) for tile in tiles]))])
         indices = np.concatenate([tile.indices for tile in tiles]).astype(np.int64)
@@ -203,7 +220,18 @@ class Counts:
         return scipy.sparse.csr_matrix((data, indices, indptr), self.shape)
 
     def to_dask(self) -> Any:
-        """A lazy dask array of sparse.GCXS blocks, users x items, a block a row block."""
+        """The matrix as a lazy dask array, a block of users at a time.
+
+        Returns
+        -------
+        dask.array.Array
+            Users x items, of sparse.GCXS blocks.
+
+        Examples
+        --------
+        >>> ps.open_counts("plays.zarr").to_dask().compute().todense().sum().item()
+        6
+        """
         import dask
         import dask.array as da
         import sparse
@@ -276,9 +304,33 @@ def _gcxs(counts: Counts, block: int) -> Any:
 def open_counts(
     path: str | os.PathLike[str] | Storage | Counts, storage_options: dict[str, Any] | None = None
 ) -> Counts:
-    """Open a counts store; sizes of all its files are checked, digests and values when they are read."""
+    """Open a counts store; sizes of all its files are checked, digests and values when they are read.
+
+    Parameters
+    ----------
+    path : path or Counts
+        Where it is; an open one comes back as it is.
+    storage_options : dict, optional
+        Options of fsspec for remote stores.
+
+    Returns
+    -------
+    Counts
+        The store, open.
+
+    Examples
+    --------
+    >>> counts = ps.open_counts("plays.zarr")
+    >>> counts.item_ids.tolist()
+    ['chess', 'go', 'poker']
+    """
     if isinstance(path, Counts):
         return path
+    if not isinstance(path, (str, os.PathLike, Storage)):
+        raise InputError(
+            f"a counts store is wanted here, not a {type(path).__name__}; make one of it first: "
+            'counts = ps.ingest(pairs, "counts.zarr")'
+        )
     storage = open_storage(path, storage_options)
     try:
         counts = describe_counts(storage)
@@ -287,6 +339,8 @@ def open_counts(
             raise StoreError(
                 f"{storage.url} is not complete: its ingest was interrupted; run the ingest again"
             ) from None
+        if os.path.isfile(storage.url):
+            raise StoreError(f"{storage.url} is a file, not a counts store; ingest makes one of it") from None
         if storage.is_empty():
             raise StoreError(f"there is no counts store at {storage.url}: nothing is there") from None
         raise StoreError(f"{storage.url} is not a counts store: it has no {RECORD}") from None
@@ -306,7 +360,10 @@ def describe_counts(storage: Storage) -> Counts:
             f"this pairsym_dask reads version {VERSION}"
         )
     checked = counts_record(record, f"{storage.url}/{RECORD}")
-    counts = Counts(storage, Layout(**checked["layout"]), checked)
+    kept = record.get("kept", list(SIDES))
+    if not isinstance(kept, list):
+        raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: kept must be a list")
+    counts = Counts(storage, Layout(**checked["layout"]), checked, tuple(side for side in SIDES if side in kept))
     for side, cut in counts.cuts.items():
         if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
             raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
@@ -321,13 +378,14 @@ def _check_complete(counts: Counts) -> None:
         if len(pairs) != cut.tiles or sum(pairs) != counts.nnz:
             raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
         label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.marginals[side]
-        slots, arrays = counts.slots[side], counts.pair_arrays[side]
+        slots, arrays = counts.slots[side] if side in counts.kept else [], counts.pair_arrays[side]
+        tiles = len(slots)
         keys = itertools.chain(
             ((array, array.key(k)) for array in (label, marginal) for k in range(array.count)),
-            ((arrays[2], arrays[2].key(t, 0)) for t in range(cut.tiles)),
+            ((arrays[2], arrays[2].key(t, 0)) for t in range(tiles)),
             ((array, array.key(t, slot)) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
         )
-        counts.sealed.check_complete(keys, label.count + marginal.count + cut.tiles + 2 * sum(slots))
+        counts.sealed.check_complete(keys, label.count + marginal.count + tiles + 2 * sum(slots))
 
 
 def iterate_rows(counts: Counts, side: str) -> Iterator[tuple[int, Tile]]:

@@ -45,10 +45,11 @@ GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was
 SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
 GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
 _COMMIT = re.compile(r"commits/(\d{5,})\.json")
+PACKED = "packed.json"  # of a pack: the sweeps whose generations it holds
 _REMOVED = "removed-"  # a generation that is being deleted
 NAMES: Names = {"zarr.json": None, "receipt": None, "users|items": ARRAYS}  # in a generation
 FOLDERS: dict[str, Names] = {  # beside the generations
-    "": {"zarr.json": None},
+    "": {"zarr.json": None, PACKED: None},
     "commits": {r"\d{5,}\.json": None},
     attempts.FOLDER: {r"generation-.+\.json": None},
     "lock": {r"\d{5,}\.(json|beat)|[0-9a-f]{32}\.clock": None},
@@ -258,7 +259,13 @@ class ModelStore:
             return {}
 
     def wanted(self, commits: list[Commit]) -> list[Commit]:
-        """Commits whose generations are promised to be there: the last ones, and those that the user keeps."""
+        """Commits whose generations are promised to be there: the last ones, and those that the user keeps.
+
+        A pack has those that answer, and says which.
+        """
+        if self.storage.exists(PACKED):
+            listed = unseal(read_record(self.storage, PACKED, SMALL_BYTES), f"{self.url}/{PACKED}").get("sweeps")
+            return [commit for commit in commits if isinstance(listed, list) and commit.sweep in listed]
         return [commit for commit in commits if commit.kept or commit.sweep >= len(commits) - KEPT]
 
     def is_there(self, commit: Commit) -> bool:

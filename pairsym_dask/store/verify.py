@@ -17,6 +17,7 @@ from .counts import Counts
 from .model_store import ModelStore, receipt
 from .records import SMALL_BYTES, canonical
 from .storage import Storage, digest, open_storage
+from .versions import Version, find_version
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Report:
     """What `verify` found; prints as one line a finding."""
 
     path: str
-    kind: str  # "counts" or "model"
+    kind: str  # "counts", "model" or "version"
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: int = 0
@@ -45,12 +46,24 @@ class Report:
 
 
 def verify(path: str | os.PathLike[str] | Storage, storage_options: dict[str, Any] | None = None) -> Report:
-    """Read every file of a counts or model store against its digest; a fit may be running on it."""
+    """Read every file of a counts or model store, or of both of a version, against its digest; a fit may be running."""
     storage = open_storage(path, storage_options)
     store = ModelStore(storage)
     if store.is_model() or store.holds_commits():
         return _verify_model(store)
-    return _verify_counts(storage)
+    version = find_version(storage)
+    return _verify_counts(storage) if version is None else _verify_version(version, storage_options)
+
+
+def _verify_version(version: Version, options: dict[str, Any] | None) -> Report:
+    """Both stores of a version or a pack."""
+    report = Report(version.address, "version")
+    for path in (version.counts, version.model):
+        found = verify(path, options)
+        report.damage += found.damage
+        report.notes += found.notes
+        report.files, report.bytes = report.files + found.files, report.bytes + found.bytes
+    return report
 
 
 def _verify_counts(storage: Storage) -> Report:
@@ -83,12 +96,12 @@ def _verify_counts(storage: Storage) -> Report:
 def _look_through(counts: Counts) -> None:
     """See that sound bytes say what can be: every tile, label and sum, and the digest of them all."""
     body = {name: value for name, value in counts.record.items() if name not in ("content", "source", "digest")}
-    if digest(canonical(body)) != counts.digest:
+    if counts.kept == SIDES and digest(canonical(body)) != counts.digest:  # a pack names that of the whole
         raise DamagedStoreError(f"{counts.path}/{counts_module.RECORD} names another content than it lists")
     for side in SIDES:
         counts.labels(side)
         counts.marginal(side)
-        for _ in counts_module.iterate_rows(counts, side):
+        for _ in counts_module.iterate_rows(counts, side) if side in counts.kept else ():
             pass
 
 

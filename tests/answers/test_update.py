@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from dask.base import tokenize
-from helpers.command import run
+from helpers.command import run, run_here
 from helpers.stores import fitted_arrays
 
 import pairsym_dask as ps
@@ -272,3 +272,22 @@ def test_an_update_that_the_version_before_interrupted_goes_on(early, tmp_path, 
     assert (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns == written
     with pytest.raises(ps.StoreError, match=r"is not the store of .* with just these new pairs"):
         updated(early, tmp_path, source=LATE.iloc[1:])
+
+
+def test_messy_files_are_read_as_by_ingest(early, tmp_path):
+    path = tmp_path / "late.csv"
+    path.write_text("user;item;n\n3;5;1,5\n6;;2\n;5;1\n9;7000;2\n", encoding="utf-16")
+    with pytest.raises(ps.InputError, match=r"2 of 4 rows cannot be counted: 1 without a user \(first: line 4 of"):
+        updated(early, tmp_path, path, count="n", decimal=",")
+    new = updated(early, tmp_path, path, count="n", decimal=",", invalid="drop")
+    assert new.counts.total == early.counts.total + 3.5
+    assert new.counts.item_ids[-1] == 7000
+    written = (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns
+    updated(early, tmp_path, path, count="n", decimal=",", invalid="drop")  # the same again finds its store
+    assert (tmp_path / "counts.zarr" / "counts.json").stat().st_mtime_ns == written
+    with pytest.raises(ps.StoreError, match="is not the store of"):
+        updated(early, tmp_path, path, count="n", decimal=",")  # other rows were asked for
+    words = ["late.csv", "--counts", "c.zarr", "--model", "m.zarr", "--count", "n", "--decimal", ",", "--sweeps", 1]
+    done = run_here("update", early.path, *words, "--invalid", "drop", "--separator", "semicolon", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 rows read, 2 left out" in done.stderr

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 import scipy.sparse
-from tqdm import tqdm
 
 import pairsym_dask as ps
 from pairsym_dask.evaluation.tune import MEASURES, MOST, POPULARITIES, SPACE, _combinations, _cost, _Search
+from pairsym_dask.run.progress import Tally
 from pairsym_dask.settings import POPULARITY, Settings
 
 mpl.use("Agg")
@@ -76,7 +77,7 @@ class Known:
 def searched(gains, winner, fits=20.0):
     defaults = {name: getattr(Settings(), name) for name in winner}
     trial = Known(gains)
-    search = _Search(trial, [defaults, winner], tqdm(total=4, disable=True))
+    search = _Search(trial, [defaults, winner], Tally(False, "tune", "fit", 4))
     search.halve([5, 10])
     return search, search.take_back(10, fits).set_index("setting")
 
@@ -118,9 +119,14 @@ def test_settings_that_do_not_go_together_are_not_tried():
     assert worth.loc["prior_growth", "worth"] == pytest.approx(0.1)
 
 
-def test_progress_shows_the_best_score_so_far(counts, capsys):
+def test_progress_is_a_line_a_fit_where_there_is_no_terminal(counts, capsys):
     found = ps.tune(counts, space={"factors": (1, 2)}, candidates=2, sweeps=(1,), users=30, progress=True)
-    assert f"best {found.score:.4f}" in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    number = r"0\.\d{4}"
+    assert len(lines) >= 2
+    for k, line in enumerate(lines, 1):
+        assert re.fullmatch(rf"tune: fit {k}/\d, candidate \d at 1 sweeps {number}, best {number}", line), line
+    assert lines[-1].endswith(f"best {found.score:.4f}")
 
 
 def test_nothing_is_left_behind(tuning, counts):

@@ -57,6 +57,21 @@ def test_the_page_has_every_section_and_the_right_numbers(page, folder):
     assert "not finished" not in words
 
 
+def test_sample_recommendations_have_titles_and_intervals(folder):
+    model = ps.load(folder / "model.zarr")
+    titles = {label: f"The {k}th & <best>" for k, label in enumerate(model.counts.item_ids)}
+    model.report(folder / "titled.html", titles=titles)
+    words = words_of(folder / "titled.html")
+    quiet = model.counts.user_ids[np.argsort(model.counts.marginal("users"), kind="stable")]
+    quiet = quiet[int(0.1 * (len(quiet) - 1))]
+    top = model.recommend(quiet, n=1).iloc[0]
+    assert f"{quiet}, who has The" in words
+    row = rf"{re.escape(titles[top['item']])}\s+{top['sigma']:.3f}\s+{top['low']:.3f} to {top['high']:.3f}"
+    assert re.search(row, words)
+    assert "item 1 with a name" not in words  # every item goes by its title
+    assert " ± " in words
+
+
 def test_the_page_needs_no_network_and_the_console_is_silent(page):
     seen = visit(page.as_uri(), "document.querySelectorAll('svg').length + ' ' + document.title")
     assert seen.value == "13 Report on model.zarr"  # and the hostile label has not changed the title

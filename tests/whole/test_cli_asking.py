@@ -115,3 +115,15 @@ def test_warm_up_compiles_what_a_fit_needs():
     assert accelerate.cache_folder() in words
     assert accelerate.is_compiled("rows")
     assert not accelerate.is_compiled("no_such_module")
+
+
+def test_tables_are_read_in_the_way_they_are_written(folder):
+    (folder / "who-semicolon.csv").write_text("user;age\nuser3;1\nuser5;2\n", encoding="utf-16")
+    (folder / "pairs-semicolon.csv").write_text("user;item\nzoë;item1\nzoë;item2\n", encoding="cp1252")
+    expected = run_here("recommend", "model.zarr", "user3", "user5", "-n", 2, cwd=folder).stdout
+    assert (
+        run_here("recommend", "model.zarr", "--users-from", "who-semicolon.csv", "-n", 2, cwd=folder).stdout == expected
+    )
+    done = run_here("fold-in", "model.zarr", "pairs-semicolon.csv", "-n", 2, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("zoë") == 2

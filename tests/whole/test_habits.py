@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -102,3 +103,18 @@ def test_an_interrupted_fit_says_so_in_a_sentence_and_leaves_the_model_at_its_la
     assert model.history["sweep"].tolist() == [0, 1, 2]
     assert len(model.recommend(0, n=3)) == 3
     assert model.fit(small, tmp_path / "m.zarr", sweeps=5, progress=False).history["sweep"].iloc[-1] == 5
+
+
+def test_whatever_is_no_counts_store_says_how_to_make_one(tmp_path):
+    frame = pd.DataFrame({"user": ["ann"], "item": ["go"]})
+    words = (
+        'a counts store is wanted here, not a DataFrame; make one of it first: counts = ps.ingest(pairs, "counts.zarr")'
+    )
+    for call in (ps.PairedSymbols().fit, ps.leave_one_out):
+        with pytest.raises(ps.InputError) as caught:
+            call(frame, tmp_path / "m.zarr")
+        assert str(caught.value) == words
+    frame.to_csv(tmp_path / "plays.csv")
+    with pytest.raises(ps.StoreError, match=r"plays.csv is a file, not a counts store; ingest makes one of it"):
+        ps.PairedSymbols().fit(tmp_path / "plays.csv", tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()

@@ -6,7 +6,11 @@ import pytest
 from helpers.source import Module, modules
 
 MODULES = modules()
-EXTENDED = {"model": "answers", "sampler/chain": "sweep"}  # folders of classes that a module's classes extend
+EXTENDED = {
+    "fitted": "answers",
+    "model": "answers",
+    "sampler/chain": "sweep",
+}  # folders of classes that a module's classes extend
 MADE = {module.name: module.private_names_made() for module in MODULES}
 
 

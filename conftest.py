@@ -1,0 +1,34 @@
+"""What examples in docstrings find: the package as `ps`, and the README's stores in the current folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+PAIRS = [("ann", "go"), ("ann", "chess"), ("bob", "go"), ("bob", "poker"), ("eve", "chess"), ("eve", "go")]
+
+
+@pytest.fixture(scope="session")
+def example_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import pairsym_dask as ps
+
+    folder = tmp_path_factory.mktemp("examples")
+    counts = ps.ingest(PAIRS, folder / "plays.zarr")
+    ps.PairedSymbols(factors=2).fit(counts, folder / "model.zarr", sweeps=3, progress=False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
+    """For docstrings alone; stores only for those that name one."""
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    import pairsym_dask as ps
+
+    doctest_namespace["ps"] = ps
+    if any(".zarr" in example.source for example in request.node.dtest.examples):
+        folder = request.getfixturevalue("tmp_path") / "examples"
+        shutil.copytree(request.getfixturevalue("example_stores"), folder)
+        request.getfixturevalue("monkeypatch").chdir(folder)

@@ -1,0 +1,55 @@
+"""Packing: one committed sweep with what it needs to answer by label, in a folder that can be carried elsewhere.
+
+The model's commits and the generations that answer are copied as they are. Of the counts store go the labels and the
+marginals and, so that seen items can be left out, the pairs by user; its record says which pairs it has kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import StoreError
+from .commit import Commit
+from .counts import RECORD, Counts
+from .model_store import PACKED, commit_key, receipt
+from .records import seal
+from .storage import Storage, open_storage
+from .versions import COUNTS, MODEL, Version, write_version
+
+
+def pack(
+    commits: Sequence[Commit],
+    answering: Sequence[Commit],
+    counts: Counts,
+    path: str | os.PathLike[str],
+    seen: bool,
+    options: dict[str, Any] | None,
+) -> Version:
+    """Copy commits, the generations of those that answer, and labels; with `seen` also the pairs by user."""
+    storage = open_storage(path, options)
+    if not storage.is_empty():
+        raise StoreError(f"{storage.url} exists already; remove it first, or give another path")
+    source = commits[-1].storage
+    keys = ["zarr.json", *(commit_key(commit.sweep) for commit in commits)]
+    for key in keys:
+        storage.write_soon(f"{MODEL}/{key}", source.read(key))
+    for commit in answering:
+        for key in commit.sealed.manifest:
+            storage.write_soon(f"{MODEL}/{commit.folder}/{key}", commit.sealed.read_bytes(key))
+        storage.write_soon(f"{MODEL}/{commit.folder}/receipt", receipt(commit))
+    storage.write_soon(f"{MODEL}/{PACKED}", seal({"sweeps": [commit.sweep for commit in answering]}))
+    _copy_counts(counts, storage, seen)
+    storage.settle()
+    storage.sync()
+    return write_version(storage, "", ())
+
+
+def _copy_counts(counts: Counts, storage: Storage, seen: bool) -> None:
+    kept = ["users"] if seen and "users" in counts.kept else []
+    left_out = tuple(f"by_{side[:-1]}/" for side in ("users", "items") if side not in kept)
+    files = {key: entry for key, entry in counts.record["files"].items() if not key.startswith(left_out)}
+    for key in files:
+        storage.write_soon(f"{COUNTS}/{key}", counts.sealed.read_bytes(key))
+    storage.write_soon(f"{COUNTS}/{RECORD}", seal({**counts.record, "files": files, "kept": kept}))
