@@ -248,6 +248,8 @@ class PairedSymbols(GivenSettings, Fitted):
         user: Any = "user",
         item: Any = "item",
         count: Any = None,
+        time: Any = None,
+        half_life: Any = None,
         invalid: str = "error",
         separator: str | None = None,
         encoding: str | None = None,
@@ -272,6 +274,8 @@ class PairedSymbols(GivenSettings, Fitted):
             As in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
         user, item, count : column names
             Without `count` each row is one pair. Repeated pairs are added up.
+        time, half_life : optional
+            Where the counts fade with age (`ingest`): the column of times; the half-life is the store's.
         invalid : {"error", "drop"}
             Rows without a user or an item, or whose count is missing, no number, infinite, negative or zero, cannot be
             counted: an error that says how many there are of each kind and where the first ones stand, or left out, and
@@ -296,12 +300,12 @@ class PairedSymbols(GivenSettings, Fitted):
         (4, 3)
         """
         settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
-        columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal))
+        columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), time)
         try:
             grown = update(
                 self._predictor.commit, self.counts, settings, source, columns, counts, store,
                 dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
-                progress=progress, callback=callback, keep=keep,
+                progress=progress, callback=callback, keep=keep, half_life=half_life,
             )  # fmt: skip
         except KeyboardInterrupt:
             raise _interrupted(store) from None

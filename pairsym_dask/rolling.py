@@ -84,7 +84,8 @@ def roll(
     before = versions.newest()
     model = _start(versions, before, start, storage_options)
     fed = () if before is None else before.fed
-    named = list(_named(source, Columns(user, item, count), storage_options or {}))
+    columns = Columns(user, item, count, time=options.get("time"))
+    named = list(_named(source, columns, storage_options or {}))
     fresh = _fresh(named, fed, repeated)
     if not fresh:
         return model

@@ -21,6 +21,7 @@ from ..pairs.ingest import write_pairs
 from ..pairs.matrices import is_matrix
 from ..pairs.parts import Columns, Reading
 from ..pairs.sources import list_sources
+from ..pairs.times import HalfLife
 from ..settings import SIDES, Settings
 from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
@@ -41,6 +42,7 @@ def update(
     store: ModelStore,
     options: dict[str, Any],
     *,
+    half_life: Any = None,
     client: Any = None,
     threads: int | None = None,
     memory: int | str | None = None,
@@ -60,7 +62,8 @@ def update(
         check_warm(store.commits(last=0), commit, store)
     where = {"client": client, "threads": threads, "memory": memory, "progress": progress}
     with hidden(source if isinstance(source, (list, tuple)) else [source], options):
-        more = _grow(counts, source, columns, grown, options, where)
+        fade = _same_fading(counts, columns, half_life)
+        more = _grow(counts, source, columns, fade, grown, options, where)
     rows = {side: counts.find(side, more.labels(side)) for side in SIDES}
     fit(more, settings, store, warm=Warm(commit, rows), **where, **fitting)
     return more
@@ -75,8 +78,30 @@ def _check_settings(settings: Settings, before: Settings) -> None:
             )
 
 
+def _same_fading(counts: Counts, columns: Columns, half_life: Any) -> HalfLife | None:
+    """The half-life of the model's counts; new events fade by the same one, or neither does."""
+    if counts.faded is None:
+        if columns.time is not None or half_life is not None:
+            raise InputError(
+                f"the counts of {counts.path} do not fade: leave time and half_life out, or fit to events ingested so"
+            )
+        return None
+    if columns.time is None:
+        raise InputError(f"the counts of {counts.path} fade with the age of events: name that of new ones with time")
+    fade = HalfLife(counts.faded[0]) if half_life is None else HalfLife.read(columns.time, half_life)
+    assert fade is not None
+    fade.follow(counts.faded, counts.path)
+    return fade
+
+
 def _grow(
-    counts: Counts, source: Any, columns: Columns, path: Any, options: dict[str, Any], where: dict[str, Any]
+    counts: Counts,
+    source: Any,
+    columns: Columns,
+    fade: HalfLife | None,
+    path: Any,
+    options: dict[str, Any],
+    where: dict[str, Any],
 ) -> Counts:
     """The store of the old pairs and the new ones; one that an interrupted update has finished is taken as it is."""
     listed = list_sources(source, columns, options)
@@ -87,6 +112,7 @@ def _grow(
     found = [_fingerprint(one, options) for one in listed]
     # How text was read is part of it where it was asked for; stores without it are those of earlier versions.
     reading = () if columns.reading == Reading() else astuple(columns.reading)
+    reading += () if columns.time is None else (columns.time,)
     remark = _remark(counts.digest, (columns.user, columns.item, columns.count, *reading), found)
     if open_storage(path, options).exists(RECORD):
         there = open_counts(path, options)
@@ -97,7 +123,7 @@ def _grow(
                 "remove it first, or give another path"
             )
         return there
-    return write_pairs([counts, *listed], path, columns, options, remark, **where)
+    return write_pairs([counts, *listed], path, columns, options, remark, half_life=fade, **where)
 
 
 def _remark(*what: Any) -> str:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..settings import PRESETS, GivenSettings, default_words
-from .group import Place, column_options, reading_options, where_options
+from .group import Place, column_options, reading_options, time_options, where_options
 
 
 def setting_options(function: Any) -> Any:
@@ -119,6 +119,7 @@ def _way_out(model: str) -> Iterator[None]:
     help="Of versions: files whose content was fed before.",
 )
 @column_options
+@time_options
 @reading_options
 @click.option("--sweeps", type=int, default=3, show_default=True, help="Sweeps in total.")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,14 +136,29 @@ def write_pairs(
             return ingest_matrix(source, stages, scratch)
         found = find_sources(source, columns, stages, options)
         warn_unused(found, columns, stacklevel=4)
+        _check_faded(found, half_life)
         parsed, faults = parse_some(found, columns, stages, scratch)
         placed = place(parsed, columns, stages, scratch, memory, half_life)
+        if half_life is None and found.stores:  # a copy stays what it was
+            placed = replace(placed, faded=found.stores[0].faded)
         name = found.name + (f" (left out: {faults.summary()})" if faults.found else "")
         if placed.fading is not None:
             name += f" ({placed.fading})"
         counts = write_placed(placed, stages, scratch, name + remark)
         tell(stages, found, faults, counts)
         return counts
+
+
+def _check_faded(found: Found, half_life: HalfLife | None) -> None:
+    """Stores whose counts fade are added to events that fade alike."""
+    for store in found.stores:
+        if half_life is not None:
+            half_life.follow(store.faded, store.path)
+        elif store.faded is not None and (found.parts or found.partitions or len(found.stores) > 1):
+            raise InputError(
+                f"the counts of {store.path} fade with the age of events; name the times of what is added with time, "
+                "and give half_life"
+            )
 
 
 def warn_unused(found: Found, columns: Columns, stacklevel: int) -> None:
@@ -186,6 +201,7 @@ class Placed:
     pairs: dict[str, np.ndarray]  # of each symbol, repetitions included
     exact: bool  # counts are whole, and so are their sums
     fading: Fading | None
+    faded: tuple[int, int] | None = None  # what the store is to remember of it
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -215,7 +231,8 @@ def place(
     ]
     whole = all(piece.whole for piece in parsed) and sum(piece.total for piece in parsed) < WHOLE_LIMIT
     labels, pairs = ({side: getattr(ranked[side], name) for side in SIDES} for name in ("labels", "pairs"))
-    return Placed(pieces, labels, pairs, whole and fading is None, fading)
+    faded = None if fading is None else (fading.half_life, fading.present)
+    return Placed(pieces, labels, pairs, whole and fading is None, fading, faded)
 
 
 def group(placed: Placed, stages: Stages, scratch: Scratch) -> list[Run]:
@@ -229,4 +246,5 @@ def group(placed: Placed, stages: Stages, scratch: Scratch) -> list[Run]:
 
 def write_placed(placed: Placed, stages: Stages, scratch: Scratch, name: str) -> Counts:
     """The store of placed pieces."""
-    return write_store(stages, scratch, placed.shape, group(placed, stages, scratch), placed.labels, name)
+    runs = group(placed, stages, scratch)
+    return write_store(stages, scratch, placed.shape, runs, placed.labels, name, faded=placed.faded)

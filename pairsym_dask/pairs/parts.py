@@ -241,13 +241,17 @@ class StorePart(Part):
         for start in range(0, tile.indices.size, rows):
             part = slice(start, start + rows)
             columns = [labels[side].take(pa.array(codes[side][part])) for side in SIDES]
-            yield start, [*columns, pa.array(tile.counts[part])]
+            columns.append(pa.array(tile.counts[part]))
+            if self.timed and counts.faded is not None:
+                # A faded count is as good as one event of that weight at the store's present.
+                columns.append(pa.array(np.full(len(columns[0]), counts.faded[1]), pa.timestamp("us")))
+            yield start, columns
 
 
 def store_parts(counts: Counts, columns: Columns) -> list[Part]:
     """Parts of an existing counts store."""
-    if columns.time is not None:
-        raise InputError(f"{counts.path} holds pairs without their times; give the events that it was made of")
+    if columns.time is not None and counts.faded is None:
+        raise InputError(f"{counts.path} holds pairs without their times; give the events it was made of")
     side = "users" if counts.shape[0] >= counts.shape[1] else "items"
     blocks = range(counts.cuts[side].blocks)
     return [StorePart(counts.path, columns, counts.tile_pairs(side, b, 0), counts, side, b) for b in blocks]

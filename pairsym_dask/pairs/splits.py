@@ -145,7 +145,8 @@ def _split(
         labels = {side: parent.labels(side) for side in SIDES}
         what = "one pair of each user" if fraction is None else f"a fraction of {fraction}"
         source = f"{parent.path} without {what}, random_state {seed}"
-        train = write_store(stages, scratch, parent.shape, [part.run for part in parts], labels, source)
+        runs = [part.run for part in parts]
+        train = write_store(stages, scratch, parent.shape, runs, labels, source, faded=parent.faded)
     order = np.lexsort((item, user))
     held_out = pd.DataFrame({"user": labels["users"][user[order]], "item": labels["items"][item[order]]})
     return train, held_out

@@ -232,6 +232,8 @@ def _events(
         if any(is_matrix(one) for one in listed):
             raise InputError("the entries of a matrix have no times; give the events themselves")
         found = find_sources(list_sources(source, columns, options), columns, stages, options)
+        if found.stores:
+            raise InputError(f"{found.stores[0].path} holds pairs without their times; give the events it was made of")
         warn_unused(found, columns, stacklevel=5)
         yield found, scratch
 

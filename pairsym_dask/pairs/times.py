@@ -85,6 +85,14 @@ class HalfLife:
             raise InputError("half_life needs the times of events: name their column with time")
         return HalfLife(a_length("half_life", half_life), None if now is None else a_time("now", now))
 
+    def follow(self, faded: tuple[int, int] | None, name: str) -> None:
+        """Refuse a store among the sources that fades by another half-life."""
+        if faded is not None and faded[0] != self.length:
+            raise InputError(
+                f"the counts of {name} fade with a half-life of {pd.Timedelta(faded[0], 'us')}, "
+                f"not of {pd.Timedelta(self.length, 'us')}; give the same, or ingest the events again"
+            )
+
     def fading(self, latest: int) -> Fading:
         """How events fade, the latest of which is known by now."""
         if self.present is not None and self.present < latest:

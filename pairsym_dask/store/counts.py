@@ -42,6 +42,7 @@ class Counts:
     layout: Layout
     record: CountsRecord
     kept: tuple[str, ...] = SIDES  # the orders in which pairs are there; a pack for serving has fewer
+    faded: tuple[int, int] | None = None  # half-life of the events, and the present of their counts; microseconds
 
     @cached_property
     def path(self) -> str:
@@ -363,7 +364,16 @@ def describe_counts(storage: Storage) -> Counts:
     kept = record.get("kept", list(SIDES))
     if not isinstance(kept, list):
         raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: kept must be a list")
-    counts = Counts(storage, Layout(**checked["layout"]), checked, tuple(side for side in SIDES if side in kept))
+    faded = record.get("faded")
+    if faded is not None and not (isinstance(faded, list) and [type(one) for one in faded] == [int, int]):
+        raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: faded must be two whole numbers")
+    counts = Counts(
+        storage,
+        Layout(**checked["layout"]),
+        checked,
+        tuple(side for side in SIDES if side in kept),
+        None if faded is None else (faded[0], faded[1]),
+    )
     for side, cut in counts.cuts.items():
         if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
             raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")

@@ -78,6 +78,7 @@ def finish(
     labels: dict[str, np.ndarray],
     entries: list[Any],
     source: str,
+    faded: tuple[int, int] | None = None,
 ) -> Counts:
     """Write labels, marginals and metadata, then the record that makes the folder a store."""
     files: Manifest = {key: (size, check) for key, size, check in entries}
@@ -108,7 +109,10 @@ def finish(
     body["content"] = digest(canonical(body))
     storage.sync()
     # Addresses may carry credentials, which never enter a store.
-    storage.write(RECORD, seal({**body, "source": re.sub(r"://[^/@\s]*@", "://", source)}))
+    told: dict[str, Any] = {"source": re.sub(r"://[^/@\s]*@", "://", source)}
+    if faded is not None:
+        told["faded"] = list(faded)
+    storage.write(RECORD, seal({**body, **told}))
     storage.sync()
     storage.remove(MARK)
     return open_counts(storage)

@@ -52,4 +52,7 @@ def _copy_counts(counts: Counts, storage: Storage, seen: bool) -> None:
     files = {key: entry for key, entry in counts.record["files"].items() if not key.startswith(left_out)}
     for key in files:
         storage.write_soon(f"{COUNTS}/{key}", counts.sealed.read_bytes(key))
-    storage.write_soon(f"{COUNTS}/{RECORD}", seal({**counts.record, "files": files, "kept": kept}))
+    record: dict[str, Any] = {**counts.record, "files": files, "kept": kept}
+    if counts.faded is not None:
+        record["faded"] = list(counts.faded)
+    storage.write_soon(f"{COUNTS}/{RECORD}", seal(record))

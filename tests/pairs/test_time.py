@@ -220,3 +220,41 @@ def test_the_command_line_weighs_and_splits_by_time(tmp_path):
     done = run_here("split-by-time", "e.csv", "x.zarr", "x.csv", "--time", "at", cwd=tmp_path)
     assert done.returncode == 2
     assert "give --at TIME" in done.stderr
+
+
+def test_a_faded_store_is_brought_up_to_date_as_if_all_events_had_come_at_once(tmp_path):
+    frame = events().drop(columns="n")
+    early, late = frame[frame["time"] < "2024-06-01"], frame[frame["time"] >= "2024-06-01"]
+    whole = ps.ingest(frame, tmp_path / "whole.zarr", time="time", half_life="30D")
+    store = ps.ingest(early, tmp_path / "early.zarr", time="time", half_life="30D")
+    both = ps.ingest([store, late], tmp_path / "both.zarr", time="time", half_life="30D")
+    pd.testing.assert_series_equal(stored(both), stored(whole), rtol=1e-12)
+    assert both.faded == whole.faded == ps.open_counts(both.path).faded
+    assert ps.ingest(store, tmp_path / "copy.zarr").faded == store.faded
+    assert ps.leave_one_out(store, tmp_path / "train.zarr")[0].faded == store.faded
+    model = ps.PairedSymbols(factors=2).fit(store, tmp_path / "m.zarr", sweeps=1, progress=False)
+    grown = model.update(late, tmp_path / "g.zarr", tmp_path / "gm.zarr", sweeps=1, time="time", progress=False)
+    assert grown.counts.digest == both.digest
+    rolled = ps.roll(tmp_path / "live", late, start=model, sweeps=1, time="time", progress=False)
+    assert rolled.counts.digest == both.digest
+
+
+def test_what_fades_and_what_does_not_are_not_mixed(tmp_path):
+    frame = events().drop(columns="n")
+    faded_store = ps.ingest(frame, tmp_path / "f.zarr", time="time", half_life="30D")
+    plain = ps.ingest(frame, tmp_path / "p.zarr")
+    models = [
+        ps.PairedSymbols(factors=2).fit(store, tmp_path / f"{k}.zarr", sweeps=0, progress=False)
+        for k, store in enumerate((faded_store, plain))
+    ]
+    with pytest.raises(ps.InputError, match="fade with the age of events; name the times of what is added"):
+        ps.ingest([faded_store, frame], tmp_path / "x.zarr")
+    with pytest.raises(ps.InputError, match="fade with a half-life of 30 days 00:00:00, not of 7 days 00:00:00"):
+        ps.ingest([faded_store, frame], tmp_path / "x.zarr", time="time", half_life="7D")
+    with pytest.raises(ps.InputError, match="holds pairs without their times"):
+        ps.split_by_time(faded_store, tmp_path / "x.zarr", "2024-03-01")
+    stores = tmp_path / "y.zarr", tmp_path / "z.zarr"
+    with pytest.raises(ps.InputError, match="name that of new ones with time"):
+        models[0].update(frame, *stores, progress=False)
+    with pytest.raises(ps.InputError, match="do not fade: leave time and half_life out"):
+        models[1].update(frame, *stores, time="time", progress=False)
