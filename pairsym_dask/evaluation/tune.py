@@ -154,7 +154,7 @@ def tune(
     counts : Counts or path
         A training store.
     metric : str
-        "ndcg@10" (any n), "rank" (the paper's R) or "log_likelihood".
+        ``"ndcg@10"`` (any n), "rank" (the paper's R) or "log_likelihood".
     space : dict, optional
         Values by setting, "tau" standing for all three precisions.
     candidates : int
