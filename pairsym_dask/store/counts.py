@@ -361,19 +361,12 @@ def describe_counts(storage: Storage) -> Counts:
             f"this pairsym_dask reads version {VERSION}"
         )
     checked = counts_record(record, f"{storage.url}/{RECORD}")
-    kept = record.get("kept", list(SIDES))
-    if not isinstance(kept, list):
-        raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: kept must be a list")
-    faded = record.get("faded")
-    if faded is not None and not (isinstance(faded, list) and [type(one) for one in faded] == [int, int]):
-        raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: faded must be two whole numbers")
-    counts = Counts(
-        storage,
-        Layout(**checked["layout"]),
-        checked,
-        tuple(side for side in SIDES if side in kept),
-        None if faded is None else (faded[0], faded[1]),
-    )
+    kept, faded = record.get("kept", list(SIDES)), record.get("faded")
+    fades = isinstance(faded, list) and [type(one) for one in faded] == [int, int]
+    if not isinstance(kept, list) or (faded is not None and not fades):
+        raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: kept or faded cannot be")
+    there = tuple(side for side in SIDES if side in kept)
+    counts = Counts(storage, Layout(**checked["layout"]), checked, there, (faded[0], faded[1]) if faded else None)
     for side, cut in counts.cuts.items():
         if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
             raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")

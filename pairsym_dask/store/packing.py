@@ -38,7 +38,7 @@ def pack(
     for commit in answering:
         for key in commit.sealed.manifest:
             storage.write_soon(f"{MODEL}/{commit.folder}/{key}", commit.sealed.read_bytes(key))
-        storage.write_soon(f"{MODEL}/{commit.folder}/receipt", receipt(commit))
+        storage.write_soon(f"{MODEL}/{commit.folder}/receipt", receipt(commit.record))
     storage.write_soon(f"{MODEL}/{PACKED}", seal({"sweeps": [commit.sweep for commit in answering]}))
     _copy_counts(counts, storage, seen)
     storage.settle()

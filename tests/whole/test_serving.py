@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 from helpers.command import run_here
 
 import pairsym_dask as ps
+from pairsym_dask.store.records import seal
 from pairsym_dask.store.verify import verify
 
 DAYS = [pd.DataFrame({"user": [1, 2, 900 + k], "item": [3, 4 + k, 5]}) for k in range(4)]
@@ -29,6 +32,15 @@ def test_a_pack_answers_the_same_wherever_it_is_carried(small_model, tmp_path):
         ps.PairedSymbols(factors=2).fit(served.counts, tmp_path / "m.zarr", progress=False)
     with pytest.raises(ps.StoreError, match="exists already"):
         small_model.pack(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("field", [{"kept": 7}, {"faded": 7}, {"faded": [1, "2"]}])
+def test_a_forged_record_of_a_pack_is_refused(small_model, tmp_path, field):
+    small_model.pack(tmp_path / "pack", seen=False)
+    record = tmp_path / "pack" / "counts.zarr" / "counts.json"
+    record.write_bytes(seal({**json.loads(record.read_text()), **field}))
+    with pytest.raises(ps.DamagedStoreError, match="is not a sound record: kept or faded cannot be"):
+        ps.open_counts(record.parent)
 
 
 def test_a_pack_without_pairs_answers_with_seen_items(small_model, tmp_path):
