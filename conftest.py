@@ -22,13 +22,13 @@ def example_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
-    """For docstrings alone; stores only for those that name one."""
+    """For docstrings alone; stores only for those that use the package."""
     if not isinstance(request.node, pytest.DoctestItem):
         return
     import pairsym_dask as ps
 
     doctest_namespace["ps"] = ps
-    if any(".zarr" in example.source for example in request.node.dtest.examples):
+    if any("ps." in example.source for example in request.node.dtest.examples):
         folder = request.getfixturevalue("tmp_path") / "examples"
         shutil.copytree(request.getfixturevalue("example_stores"), folder)
         request.getfixturevalue("monkeypatch").chdir(folder)

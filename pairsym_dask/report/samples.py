@@ -48,9 +48,9 @@ def samples(model: Fitted, name: Name) -> Iterator[str]:
             (name(item), f"{sigma:.3f}", f"{low:.3f} to {high:.3f}")
             for item, sigma, low, high in zip(top["item"], top["sigma"], top["low"], top["high"], strict=True)
         ]
-        has = ", ".join(name(label) for label in seen)
-        title = f"{counts.user_ids[user]}, who has {has}"
-        yield f"<div><h3>{escape(title)}</h3>{table(['item', 'p(shown)', 'interval'], rows)}</div>"
+        who, has = str(counts.user_ids[user]), ", ".join(name(label) for label in seen)
+        lists = table(["item", "p(shown)", "interval"], rows)
+        yield f"<div><h3>{escape(who)}</h3><p>has {escape(has)}</p>{lists}</div>"
     yield "</div>"
 
 
