@@ -57,7 +57,7 @@ def measure(factors: int, dtype: str, rows: int, per_row: float, columns: int) -
     own, table = make_table(rng, rows, factors, dtype), make_table(rng, columns, factors, dtype)
     packed = np.zeros(size)
     flat = np.full(columns, 1 / columns), np.ones(columns)
-    moments.add_background(table, columns, *flat, factors, packed, np.zeros(6))
+    moments.add_background(table, columns, *flat, factors, False, packed, np.zeros(6))
     base, offsets = packed.astype(dtype), row_offsets(width)
     out = kernels.Values(*(np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)))
     stats, selection = np.zeros((rows, size), dtype), np.zeros((rows, 4))

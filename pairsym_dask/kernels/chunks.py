@@ -48,20 +48,22 @@ def pair_work_size(width: int) -> int:
 
 
 @inlined
-def fill_left(own: Any, o: int, factors: int, width: int, work: Any) -> None:
-    """The row's side of the energy's moments: [m, b, 1], [m^2 + v, 1, 0] and [v, w, 0]."""
+def fill_left(own: Any, o: int, factors: int, width: int, cold: bool, work: Any) -> None:
+    """The row's side of the energy's moments: [m, b, 1], and unless cold [m^2 + v, 1, 0] and [v, w, 0]."""
     two = LEFT + stride_of(width)
     three = two + stride_of(width)
     for k in range(0, width, LANES):
-        m, v = load(own, o + k), load(own, o + width + k)
-        store(work, LEFT + k, m)
-        store(work, two + k, fma(m, m, v))
-        store(work, three + k, v)
+        store(work, LEFT + k, load(own, o + k))
     put(work, LEFT + factors, get(own, o + factors + 1))
     put(work, LEFT + factors + 1, 1.0)
-    put(work, two + factors, 1.0)
-    put(work, two + factors + 1, 0.0)
-    put(work, three + factors + 1, 0.0)
+    if not cold:
+        for k in range(0, width, LANES):
+            m, v = load(own, o + k), load(own, o + width + k)
+            store(work, two + k, fma(m, m, v))
+            store(work, three + k, v)
+        put(work, two + factors, 1.0)
+        put(work, two + factors + 1, 0.0)
+        put(work, three + factors + 1, 0.0)
 
 
 @inlined
@@ -92,17 +94,23 @@ def take_pairs(
 
 
 @inlined
-def ask_ahead(indices: Any, start: int, stop: int, parts: Any, table: Any, stride: int) -> None:
-    """Ask for the table rows of coming pairs while others are worked on."""
+def ask_ahead(
+    indices: Any, start: int, stop: int, parts: Any, table: Any, width: int, factors: int, cold: bool
+) -> None:
+    """Ask for the table rows of coming pairs while others are worked on; where it is cold, not for variances."""
     for p in range(start, stop):
-        o = place(indices, p, parts, stride)
-        for k in range(0, stride, 16 if is_single(table) else 8):
+        o = place(indices, p, parts, 2 * width)
+        for k in range(0, width if cold else 2 * width, 16 if is_single(table) else 8):
             prefetch(table, o + k)
+        if cold:
+            prefetch(table, o + width + factors + 1)
 
 
 @inlined
-def ask_row(indices: Any, start: int, stop: int, parts: Any, table: Any, stride: int) -> None:
-    ask_ahead(indices, start, min(stop, start + AHEAD), parts, table, stride)
+def ask_row(
+    indices: Any, start: int, stop: int, parts: Any, table: Any, width: int, factors: int, cold: bool
+) -> None:
+    ask_ahead(indices, start, min(stop, start + AHEAD), parts, table, width, factors, cold)
 
 
 @inlined

@@ -30,7 +30,7 @@ def add_sums(
     out_ = pointer(out.reshape(-1))
     for i in range(starts.size):
         if i + 1 < starts.size:
-            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
+            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, width, factors, cold)
         add_row_sums(
             starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]),
             kind(two_lambda_star), cold, places_, work, weights_, out_, i * SUMS * width,
@@ -54,7 +54,7 @@ def weigh_pairs(
     for i in range(starts.size):
         p, stop = starts[i], stops[i]
         if p < stop:
-            fill_left(own_, i * 2 * width, factors, width, work)
+            fill_left(own_, i * 2 * width, factors, width, cold, work)
         while p < stop:
             end = min(p + CHUNK, stop)
             padded = take_pairs(indices_, counts_, p, end, parts_, table_, width, factors, places_, work)
@@ -78,7 +78,7 @@ def add_products(pairs: Any, others: Any, width: int, weights: Any, direction: A
     direction_, out_, stride = pointer(direction.reshape(-1)), pointer(out.reshape(-1)), out.shape[1]
     for i in range(starts.size):
         if i + 1 < starts.size:
-            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
+            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, width, 0, True)  # means alone
         add_row_products(
             starts[i], stops[i], indices_, parts_, table_, width, weights_, direction_, i * stride, places_, work,
             out_, i * stride,
@@ -102,7 +102,7 @@ def begin_steps(
     for i in range(0, n, LANES):
         begin_rows(
             pointer(sums.reshape(-1)), i * SUMS * width, pointer(own), i, min(LANES, n - i), terms, pointer(variances),
-            matrix_, width, pointer(state.mean.reshape(-1)), pointer(state.residual.reshape(-1)),
+            matrix_, matrix_, False, width, pointer(state.mean.reshape(-1)), pointer(state.residual.reshape(-1)),
             pointer(state.direction.reshape(-1)), pointer(state.inverse.reshape(-1)), pointer(state.extra.reshape(-1)),
             pointer(state.product), pointer(state.amount), i * stride, products_, pointer(precision), pointer(bias),
             pointer(bias_precision),

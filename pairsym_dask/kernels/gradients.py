@@ -106,20 +106,29 @@ def multiply(matrix: Any, vectors: Any, o: int, width: int, factors: int, out: A
 
 
 @inlined
+def scale(spectrum: Any, vectors: Any, o: int, width: int, out: Any) -> None:
+    """The same where B is diagonal, `spectrum` its diagonal."""
+    stride = stride_of(width)
+    for lane in range(LANES):
+        for k in range(0, width, LANES):
+            store(out, lane * stride + k, mul(load(spectrum, k), load(vectors, o + lane * stride + k)))
+
+
+@inlined
 def add_row_sums(
     start: int, stop: int, indices: Any, counts: Any, parts: Any, own: Any, i: int, table: Any, width: int,
     factors: int, amount: Any, star: Any, cold: bool, places: Any, work: Any, weights: Any, out: Any, o: int,
 ) -> None:
     """Add the sums of one row's pairs to `out[o:]`, and write their W to `weights`; `amount` is D' s_i."""
     if start < stop:
-        fill_left(own, i * 2 * width, factors, width, work)
+        fill_left(own, i * 2 * width, factors, width, cold, work)
     bias = get(own, i * 2 * width + factors + 1)
     p = start
     while p < stop:
         end = min(p + CHUNK, stop)
         padded = take_pairs(indices, counts, p, end, parts, table, width, factors, places, work)
         energies(table, width, places, padded, work, cold)
-        ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, 2 * width)
+        ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, width, factors, cold)
         weigh(padded, amount, star, table, work)
         for q in range(end - p):
             w, b = get(work, XI + q), get(table, get(places, q) + factors + 1)
@@ -192,9 +201,9 @@ def add_row_products(
 
 @inlined
 def begin_rows(
-    sums: Any, s: int, own: Any, i: int, rows: int, terms: Any, variances: Any, matrix: Any, width: int,
-    mean: Any, residual: Any, direction: Any, inverse: Any, extra: Any, product: Any, amount: Any, o: int,
-    products: Any, diagonal: Any, bias: Any, bias_precision: Any,
+    sums: Any, s: int, own: Any, i: int, rows: int, terms: Any, variances: Any, matrix: Any, spectrum: Any,
+    turned: bool, width: int, mean: Any, residual: Any, direction: Any, inverse: Any, extra: Any, product: Any,
+    amount: Any, o: int, products: Any, diagonal: Any, bias: Any, bias_precision: Any,
 ) -> None:
     """Residuals of a batch of rows at their old means, with new biases; `s` and `o` are places of sums and state."""
     factors, stride, pitch = terms.factors, stride_of(width), matrix_stride(width)
@@ -209,7 +218,10 @@ def begin_rows(
         if lane < rows:
             for k in range(factors, width):
                 put(mean, at + k, number(sums, 0.0))
-    multiply(matrix, mean, o, width, factors, products)
+    if turned:
+        scale(spectrum, mean, o, width, products)
+    else:
+        multiply(matrix, mean, o, width, factors, products)
     for lane in range(rows):
         at, here = o + lane * stride, s + lane * SUMS * width
         f = number(sums, terms.censored[i + lane])
@@ -295,10 +307,12 @@ def step_rows(
 
 @compiled
 def update_rows_by_steps(
-    pairs: Any, others: Any, own: Any, terms: Any, square: Any, variances: Any, steps: int, weights: Any, out: Any
+    pairs: Any, others: Any, own: Any, terms: Any, square: Any, variances: Any, turned: bool, steps: int, weights: Any,
+    out: Any,
 ) -> None:
     """Update complete rows by so many steps; `square` and `variances` are the other side's B and sum t v, flat.
 
+    Where the axes are `turned` to those of B, whose trait part is diagonal then, a step costs no product with it.
     `weights` is scratch, a number a pair of the tile.
     """
     table = others.table
@@ -324,6 +338,10 @@ def update_rows_by_steps(
     product_, amount_, out_mean = pointer(product), pointer(amount), pointer(out.mean)
     precision_, bias_, bias_precision_ = pointer(out.precision), pointer(out.bias), pointer(out.bias_precision)
     fill_matrix(pointer(square), width, matrix_)
+    spectrum = np.zeros(width, table.dtype)
+    for k in range(factors):
+        spectrum[k] = square[k * width + k]
+    spectrum_ = pointer(spectrum)
     zero = splat(kind(0.0))
     for i in range(0, n, LANES):
         rows = min(LANES, n - i)
@@ -331,17 +349,22 @@ def update_rows_by_steps(
             store(sums_, k, zero)
         for lane in range(rows):
             if i + lane + 1 < n:
-                ask_row(indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, 2 * width)
+                ask_row(
+                    indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, width, factors, terms.cold
+                )
             add_row_sums(
                 starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
                 kind(terms.censored[i + lane]), star, terms.cold, places_, work, weights_, sums_, lane * SUMS * width,
             )
         begin_rows(
-            sums_, 0, own_, i, rows, terms, variances_, matrix_, width, mean_, residual_, direction_, inverse_,
-            extra_, product_, amount_, 0, products_, precision_, bias_, bias_precision_,
+            sums_, 0, own_, i, rows, terms, variances_, matrix_, spectrum_, turned, width, mean_, residual_,
+            direction_, inverse_, extra_, product_, amount_, 0, products_, precision_, bias_, bias_precision_,
         )
         for _ in range(steps):
-            multiply(matrix_, direction_, 0, width, factors, products_)
+            if turned:
+                scale(spectrum_, direction_, 0, width, products_)
+            else:
+                multiply(matrix_, direction_, 0, width, factors, products_)
             for k in range(0, LANES * stride, LANES):
                 store(pulled_, k, zero)
             for lane in range(rows):
@@ -369,3 +392,4 @@ def update_rows_by_steps(
     keep(pulled)
     keep(product)
     keep(amount)
+    keep(spectrum)

@@ -23,6 +23,7 @@ from .simd import (
     mantissa,
     minimum,
     mul,
+    number,
     pointer,
     splat,
     store,
@@ -38,12 +39,34 @@ LOG_VARIANCE, MEAN_SQUARE, VARIANCE = range(3)
 
 
 @compiled
-def add_background(table: Any, n: int, weight: Any, growth: Any, factors: int, out: Any, moments: Any) -> None:
+def first_unsound(mean: Any, precision: Any, bias: Any, bias_precision: Any, biases: bool, weight: Any) -> int:
+    """The first row with a number that is not finite, or a precision that is not above zero; -1 where all are sound.
+
+    Without biases their precisions are infinite.
+    """
+    for i in range(weight.size):
+        off = (bias[i] - bias[i]) + mean.dtype.type(weight[i] - weight[i])  # 0 of a finite number, else NaN
+        if biases:
+            off += bias_precision[i] - bias_precision[i]
+        least = bias_precision[i]
+        for k in range(mean.shape[1]):
+            off += (mean[i, k] - mean[i, k]) + (precision[i, k] - precision[i, k])
+            least = min(least, precision[i, k])
+        if not (off == 0.0 and least > 0.0):
+            return i
+    return -1
+
+
+@compiled
+def add_background(
+    table: Any, n: int, weight: Any, growth: Any, factors: int, brief: bool, out: Any, moments: Any
+) -> None:
     """Add what n rows of a table with `weight` s send to the background and to the bound.
 
     `out` (packed, float64) gets sum_i s_i z_i z_i^T and sum_i s_i v_i; `moments` gets sum log v, sum g m^2 and sum g v
     of the traits with g = `growth` of the row's prior precision, then sum log w, sum b^2 and sum w of the biases. A
     number that is not finite anywhere makes the moments not finite; a variance of zero makes the first one -inf.
+    Where it is `brief`, products of a chunk of rows are added up as numbers of the table's type, chunks as float64.
     """
     width = table.size // (2 * n)
     triangle = out.size - 2 * width
@@ -52,6 +75,9 @@ def add_background(table: Any, n: int, weight: Any, growth: Any, factors: int, o
     trait = np.ones(width)  # below zero where a factor is
     trait[:factors] = -1.0
     table_, work_, out_, trait_ = pointer(table), aligned(work), pointer(out), pointer(trait)
+    short = np.empty(2 * CHUNK * stride + WIDEST if brief else 0, table.dtype)
+    chunk = np.empty(triangle + WIDEST if brief else 0, table.dtype)
+    short_, chunk_ = aligned(short), aligned(chunk)
     zero, one = splat(0.0), splat(1.0)
     squares, variances, least = zero, zero, one
     product, powers = one, zero  # of all variances: product 2^powers
@@ -63,8 +89,13 @@ def add_background(table: Any, n: int, weight: Any, growth: Any, factors: int, o
             s, g = splat(weight[i + p]), splat(growth[i + p])
             for k in range(0, width, LANES):
                 m, v, mine = widen(load(table_, o + k)), widen(load(table_, o + width + k)), load(trait_, k)
-                store(work_, p * stride + k, m)
-                store(work_, (CHUNK + p) * stride + k, mul(s, m))
+                if brief:
+                    x = load(table_, o + k)
+                    store(short_, p * stride + k, x)
+                    store(short_, (CHUNK + p) * stride + k, mul(splat(number(table_, weight[i + p])), x))
+                else:
+                    store(work_, p * stride + k, m)
+                    store(work_, (CHUNK + p) * stride + k, mul(s, m))
                 at = triangle + k  # slots beyond the variances gather what nobody reads
                 store(out_, at, fma(s, v, load(out_, at)))
                 m = where_negative(mine, m, zero)
@@ -78,7 +109,12 @@ def add_background(table: Any, n: int, weight: Any, growth: Any, factors: int, o
             moments[3 + LOG_VARIANCE] += np.log(w) if w > 0.0 else 0.0  # no variance: no biases
             moments[3 + MEAN_SQUARE] += b * b
             moments[3 + VARIANCE] += w
-        add_triangle(work_, 0, CHUNK * stride, rows, stride, factors + 2, width, out_, 0, False)
+        if brief:
+            add_triangle(short_, 0, CHUNK * stride, rows, stride, factors + 2, width, chunk_, 0, True)
+            for k in range(0, triangle, LANES):
+                store(out_, k, add(load(out_, k), widen(load(chunk_, k))))
+        else:
+            add_triangle(work_, 0, CHUNK * stride, rows, stride, factors + 2, width, out_, 0, False)
         i += rows
     store(work_, 0, product)
     store(work_, LANES, least)
@@ -92,6 +128,8 @@ def add_background(table: Any, n: int, weight: Any, growth: Any, factors: int, o
     moments[VARIANCE] += hsum(variances)
     keep(work)
     keep(trait)
+    keep(short)
+    keep(chunk)
     out[triangle + factors + 1 : triangle + width] = 0.0
 
 

@@ -100,7 +100,11 @@ def fill_table(values: Any, weights: Any, temperature: float, width: int, table:
         o = i * 2 * width
         for k in range(factors):
             table[o + k] = mean[i, k]
-            table[o + width + k] = warm / precision[i, k]
+        if temperature > 0:
+            for k in range(factors):
+                table[o + width + k] = warm / precision[i, k]
+        else:
+            table[o + width : o + width + factors] = kind(0.0)
         for k in range(factors, width):
             table[o + k] = kind(0.0)
             table[o + width + k] = kind(0.0)
@@ -112,8 +116,8 @@ def fill_table(values: Any, weights: Any, temperature: float, width: int, table:
 
 @inlined
 def _add_pairs(
-    table: Any, width: int, factors: int, places: Any, n: int, work: Any, triangle: int, out: Any, o: int,
-    fresh: bool,
+    table: Any, width: int, factors: int, cold: bool, places: Any, n: int, work: Any, triangle: int, out: Any,
+    o: int, fresh: bool,
 ) -> None:
     """Add a chunk's sums W z z^T, W v, c/2 z to the statistics at `out[o:]`, or begin with them; W is where xi was."""
     half, zero = splat(number(table, 0.5)), splat(number(table, 0.0))
@@ -128,7 +132,8 @@ def _add_pairs(
             weight = splat(get(work, XI + p))
             store(work, z + p * stride + k, m)
             store(work, wz + p * stride + k, mul(weight, m))
-            d = fma(weight, load(table, at + width), d)
+            if not cold:
+                d = fma(weight, load(table, at + width), d)
             h = fma(splat(get(work, C + p)), m, h)
         at = o + triangle + k
         store(out, at, d if fresh else add(load(out, at), d))
@@ -144,15 +149,15 @@ def _add_row(
 ) -> None:
     """Add the statistics of one row's pairs, or begin with them; `amount` is D' s_i."""
     if start < stop:
-        fill_left(own, i * 2 * width, factors, width, work)
+        fill_left(own, i * 2 * width, factors, width, cold, work)
     p = start
     while p < stop:
         end = min(p + CHUNK, stop)
         padded = take_pairs(indices, counts, p, end, parts, table, width, factors, places, work)
         energies(table, width, places, padded, work, cold)
-        ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, 2 * width)
+        ask_ahead(indices, end, min(stop, end + CHUNK), parts, table, width, factors, cold)
         weigh(padded, amount, two_lambda_star, table, work)
-        _add_pairs(table, width, factors, places, end - p, work, size - 2 * width, out, o, fresh)
+        _add_pairs(table, width, factors, cold, places, end - p, work, size - 2 * width, out, o, fresh)
         fresh = False
         p = end
 
@@ -181,7 +186,9 @@ def update_rows(pairs: Any, others: Any, own: Any, terms: Any, out: Any) -> None
                 for k in range(lane * size, (lane + 1) * size, LANES):
                     store(stats_, k, splat(kind(0.0)))
             if i + lane + 1 < n:
-                ask_row(indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, 2 * width)
+                ask_row(
+                    indices_, starts[i + lane + 1], stops[i + lane + 1], parts_, table_, width, factors, terms.cold
+                )
             _add_row(
                 starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
                 kind(censored[i + lane]), star, terms.cold, places_, scratch_, size, stats_, lane * size, True,
@@ -215,7 +222,7 @@ def add_statistics(
     scratch_, places_, out_ = aligned(scratch), pointer(places), pointer(out.reshape(-1))
     for i in range(n):
         if i + 1 < n:
-            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
+            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, width, factors, cold)
         _add_row(
             starts[i], stops[i], indices_, counts_, parts_, own_, i, table_, width, factors, kind(censored[i]), star,
             cold, places_, scratch_, size, out_, i * size, False,
@@ -262,16 +269,16 @@ def select_rows(pairs: Any, others: Any, own: Any, width: int, factors: int, col
     for i in range(n):
         p, stop = starts[i], stops[i]
         if i + 1 < n:
-            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, 2 * width)
+            ask_row(indices_, starts[i + 1], stops[i + 1], parts_, table_, width, factors, cold)
         if p == stop:
             continue
-        fill_left(own_, i * 2 * width, factors, width, work)
+        fill_left(own_, i * 2 * width, factors, width, cold, work)
         s0 = splat(0.0)
         s1, s2, shown = s0, s0, s0
         while p < stop:
             end = min(p + CHUNK, stop)
             padded = take_pairs(indices_, counts_, p, end, parts_, table_, width, factors, places_, work)
-            ask_ahead(indices_, end, min(stop, end + CHUNK), parts_, table_, 2 * width)
+            ask_ahead(indices_, end, min(stop, end + CHUNK), parts_, table_, width, factors, cold)
             energies(table_, width, places_, padded, work, cold)
             for k in range(0, padded, LANES):
                 x = load(work, XI + k)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels.layout import padded_width, row_offsets, triangle_size
+from ..kernels.layout import padded_width, row_offsets, statistics_size, triangle_size
 from ..kernels.moments import background_moments
 from ..kernels.rows import LOGISTIC, SQUARE, WEIGHT
 
@@ -86,6 +86,16 @@ class Background:
         width = padded_width(self.factors)
         return self.packed[triangle_size(width) : triangle_size(width) + width]
 
+    @staticmethod
+    def of_square(factors: int, square: np.ndarray, variances: np.ndarray) -> Background:
+        """The background with such `square` and `variances`."""
+        width = padded_width(factors)
+        offsets, packed = row_offsets(width), np.zeros(statistics_size(factors))
+        for r in range(factors + 2):
+            packed[offsets[r] + r : offsets[r] + width] = square[r, r:]
+        packed[triangle_size(width) : triangle_size(width) + width] = variances
+        return Background(factors, packed)
+
     def dense(self, dtype: str) -> tuple[np.ndarray, np.ndarray]:
         """B and sum t v, flat, as kernels take them."""
         return self.square.astype(dtype).reshape(-1), self.variances.astype(dtype)
@@ -103,12 +113,15 @@ class Background:
         return np.asarray(-lambda_of(xi_star) * moments[:, 0] + star_constant(xi_star) - moments[:, 1] / 2)
 
 
-def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
-    """sum_j t_j Omega_ij for a block of rows: S1 + lambda* S2 - S0 (...) + sum_j t_j Omega*_ij."""
-    star = its.message_star(table, stats.shape[0], xi_star)
+def observed_messages(stats: np.ndarray, xi_star: float) -> np.ndarray:
+    """sum_j t_j (Omega_ij - Omega*_ij) over the observed pairs of rows: their energies' linear terms cancel."""
     s0, s1, s2 = stats[:, WEIGHT], stats[:, LOGISTIC], stats[:, SQUARE]
-    # sum t (Omega - Omega*) over observed pairs; their energies' linear terms cancel.
-    return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star) + star)
+    return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star))
+
+
+def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
+    """sum_j t_j Omega_ij for a block of rows."""
+    return np.asarray(observed_messages(stats, xi_star) + its.message_star(table, stats.shape[0], xi_star))
 
 
 def expected_square(own: Background, its: Background) -> float:
@@ -121,6 +134,12 @@ def expected_square(own: Background, its: Background) -> float:
         + own.kappa
         + its.kappa
     )
+
+
+def whole_message(own: Background, its: Background, xi_star: float) -> float:
+    """sum_ij s_i t_j Omega*_ij over all pairs, from the two backgrounds."""
+    mean = float(own.double_dagger @ its.double_dagger) + own.nu + its.nu
+    return -lambda_of(xi_star) * expected_square(own, its) + star_constant(xi_star) - mean / 2
 
 
 def update_xi_star(xi_star: float, own: Background, its: Background, observed_square: float, observed: float) -> float:

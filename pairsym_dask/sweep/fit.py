@@ -35,6 +35,7 @@ from .record import decode_background, encode_background, relative_path
 from .resume import check_options, check_same, check_warm, parse_keep, settled, solver_of, warn_of_fall
 from .shelf import forget
 from .start import Earlier
+from .turn import Turn
 
 Callback = Callable[[int, float, float], None]
 GRAPHS = 5  # of a sweep
@@ -178,8 +179,8 @@ class Fit:
 
     def sweep(self, before: Commit) -> Commit:
         """One sweep of Algorithm 1 after a committed one; every `run.` step is one dask graph."""
-        run = self._begin(before.sweep + 1)
-        old, xi_star, base = before.sealed, before.scalar("xi_star"), decode_background(before, "items")
+        run = self._begin(before.sweep + 1, before)
+        old, xi_star, base = before.sealed, before.scalar("xi_star"), run.base_of(before)
         s = Weights(None, before.scalar("log_z_next"))  # the generation before holds them
 
         users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b_i), q(u_i)
@@ -188,18 +189,18 @@ class Fit:
         xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
         t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
         items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
-        end = run.finish(run.written(), base=items.background, xi_star=xi_star)  # also log s for the next sweep
+        end = run.finish(run.written(), users.background, items.background, xi_star)  # also log s for the next sweep
         return self._commit(run, before, users, items, xi_star, t.log_z, end, self.bound(end, users, items))
 
     def start(self) -> Commit:
         """Commit the start: sweep 0."""
-        run, warm, xi_star = self._begin(0), self.warm, 1.0
+        run, warm, xi_star = self._begin(0, None), self.warm, 1.0
         if warm is None:
             users, items = run.begin("users"), run.begin("items")
         else:
             users, items = (run.take_over(side, self._earlier(warm, side), warm.rows[side]) for side in SIDES)
             xi_star = warm.commit.scalar("xi_star")
-        end = run.finish(run.written(), base=items.background, xi_star=xi_star)
+        end = run.finish(run.written(), users.background, items.background, xi_star)
         return self._commit(run, None, users, items, xi_star, float("nan"), end, self.bound(end, users, items))
 
     def bound(self, end: End, users: Half, items: Half) -> float:
@@ -211,13 +212,16 @@ class Fit:
             bound += side_bound(half.sums, rows, self.counts.total, censored, self.settings)
         return bound
 
-    def _begin(self, sweep: int) -> Passes:
-        """A new attempt at a sweep."""
+    def _begin(self, sweep: int, before: Commit | None) -> Passes:
+        """A new attempt at a sweep, after a committed one."""
         files = self.open_attempt(sweep, GRAPHS)
         job = replace(self.job, folder=self.attempt)
         if self.settings.discount and self.discount is None:
             self.discount = Passes(job, files, self.executor, self.display).measure_discount()
-        return Passes(replace(job, discount=self.discount), files, self.executor, self.display)
+        turn = None
+        if before is not None and self.plan.turns(self.settings):
+            turn = Turn.of(decode_background(before, "items"), before.folder, self.settings.dtype)
+        return Passes(replace(job, discount=self.discount, turn=turn), files, self.executor, self.display)
 
     def open_attempt(self, sweep: int, graphs: int) -> Manifest:
         """A new folder for an attempt at a sweep of so many graphs; the files that are in it."""

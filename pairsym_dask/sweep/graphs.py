@@ -13,12 +13,14 @@ import numpy as np
 
 from ..run.execute import Attempt, Steps
 from ..store.arrays import Sealed
+from ..store.commit import Commit
 from . import start, tasks
 from . import steps as by_steps
-from .background import Background, lambda_of
+from .background import Background, lambda_of, whole_message
 from .discount import Discount
 from .elbo import SideSums, log_sum_exp
 from .job import Job
+from .record import decode_background
 from .start import Earlier
 from .steps import Gathering
 
@@ -61,6 +63,10 @@ class End:
 
 class Passes(Attempt[Job]):
     """The graphs of one attempt at a sweep."""
+
+    def base_of(self, before: Commit) -> Background:
+        """The items' background of the sweep before, on this sweep's axes."""
+        return decode_background(before, "items") if self.job.turn is None else self.job.turn.base
 
     # Passes
 
@@ -137,7 +143,7 @@ class Passes(Attempt[Job]):
         weighed = self.run(f"weigh {side}", steps, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
-    def finish(self, state: Sealed, base: Background, xi_star: float) -> End:
+    def finish(self, state: Sealed, own: Background, base: Background, xi_star: float) -> End:
         """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights."""
         steps = self.steps()
         whole, ground = steps.hold("state", state), steps.hold("background", base)
@@ -152,6 +158,8 @@ class Passes(Attempt[Job]):
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
+        if self.settings.selection == "counts":
+            message += whole_message(own, base, xi_star)
         return End(shown, message, log_sum_exp(result.normaliser for result in results))
 
     def measure_discount(self) -> Discount:

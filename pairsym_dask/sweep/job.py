@@ -10,6 +10,7 @@ import numpy as np
 from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
+from ..kernels.turn import turned_table
 from ..run.workers import Pass
 from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
@@ -20,6 +21,7 @@ from .background import Background
 from .discount import Discount
 from .plan import Plan, Room
 from .shelf import SHELF, TABLES, Key
+from .turn import Turn
 
 PRIOR_PAIRS = 100.0  # pairs, shown and censored, of a symbol whose prior precision is tau itself
 VALUES = ("mean", "precision", "bias", "bias_precision")
@@ -56,6 +58,7 @@ class Job:
     censored: float  # D' = r D
     cold: bool  # whether posterior variances count for nothing in the updates
     discount: Discount | None = None
+    turn: Turn | None = None
 
     @staticmethod
     def make(
@@ -120,7 +123,7 @@ class Job:
         SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self.room.tables)
 
     def table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
-        """Table of one block, kept if there is room."""
+        """Table of one block, on this sweep's axes, kept if there is room."""
 
         def make() -> np.ndarray:
             ahead = block + self.room.tasks
@@ -132,11 +135,13 @@ class Job:
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
         kept: np.ndarray = SHELF.get(key, make, self.room.tables)
-        return kept
+        if self.turn is None or sealed.prefix != self.turn.before:
+            return kept
+        return turned_table(kept, self.turn.axes, self.settings.factors)
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
         """Table of all rows of the short side, kept once a process until the next one is asked for."""
-        key = Key("whole table", self.storage.url, sealed.prefix, side, 0)
+        key = Key("whole table", self.storage.url, f"{sealed.prefix} in {self.folder}", side, 0)
 
         def make() -> np.ndarray:
             stride = 2 * self.width

@@ -103,6 +103,10 @@ class Plan:
         """Steps of the conjugate gradients, 0 where systems are solved."""
         return STEPS if self.solver == "gradients" else 0
 
+    def turns(self, settings: Settings) -> bool:
+        """Whether sweeps turn to the axes of the items' background: where that is exact, and saves most products."""
+        return self.steps > 0 and settings.temperature == 0 and self.long == "users"
+
     @cached_property
     def row_numbers(self) -> int:
         """Numbers that are gathered for a row of the short side."""

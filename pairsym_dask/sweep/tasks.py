@@ -18,7 +18,7 @@ from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
 from ..run.process import turn
 from ..run.workers import admit
 from ..store.arrays import Sealed
-from .background import Background, messages
+from .background import Background, messages, observed_messages
 from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
 from .job import VALUES, Job
 
@@ -78,7 +78,7 @@ def close_block(job: Job, side: str, block: int, values: Values, before: np.ndar
     growth = job.growth(marginal, weights)
     table = job.fill(values, weights)
     packed, sums = np.zeros(job.statistics), np.zeros(6)
-    moments.add_background(table, n, weights, growth, settings.factors, packed, sums)
+    moments.add_background(table, n, weights, growth, settings.factors, job.plan.steps > 0, packed, sums)
     mine = side_sums(sums, selection, weights, marginal, growth, job.censored, job.tau[side], settings)
     if not (np.isfinite(packed).all() and np.isfinite(mine.gauss) and np.isfinite(mine.weighted)):
         _complain(job, side, block, 0)
@@ -91,11 +91,9 @@ def close_block(job: Job, side: str, block: int, values: Values, before: np.ndar
 
 def _check_finite(job: Job, side: str, block: int, values: Values, weights: np.ndarray) -> None:
     """Nothing that is not finite is ever written; a model without biases has them with infinite precision."""
-    sound = np.isfinite(values.mean).all(1) & np.isfinite(values.bias) & np.isfinite(weights)
-    sound &= (np.isfinite(values.precision) & (values.precision > 0)).all(1)
-    sound &= (np.isfinite(values.bias_precision) | (not job.settings.biases)) & (values.bias_precision > 0)
-    if not sound.all():
-        _complain(job, side, block, int(np.argmin(sound)))
+    row = moments.first_unsound(*values, job.settings.biases, weights)
+    if row >= 0:
+        _complain(job, side, block, row)
 
 
 def _complain(job: Job, side: str, block: int, row: int) -> None:
@@ -129,8 +127,9 @@ def update_block(
             square, variances = base.dense(job.settings.dtype)
             scratch = np.empty(pairs.indices.size, job.settings.dtype)
             gradients.update_rows_by_steps(
-                pairs, others, own_table, terms, square, variances, job.plan.steps, scratch, values
-            )
+                pairs, others, own_table, terms, square, variances, job.turn is not None, job.plan.steps, scratch,
+                values,
+            )  # fmt: skip
         else:
             rows.update_rows(pairs, others, own_table, terms, values)
 
@@ -240,12 +239,16 @@ def _logits(
     job: Job, side: str, table: np.ndarray, stats: np.ndarray, its: Background, xi_star: float, weights: np.ndarray,
     block: int,
 ) -> tuple[np.ndarray, np.ndarray, Normaliser]:  # fmt: skip
-    """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser."""
+    """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser.
+
+    Messages are those of observed pairs alone where weights do not need them.
+    """
     settings, marginal = job.settings, job.marginal(side, block)
-    message = messages(stats, table, its, xi_star)
-    if settings.selection == "counts":
+    if settings.selection == "counts":  # the bound has the rest of the messages from the backgrounds
+        message = observed_messages(stats, xi_star)
         logits = settings.background_exponent(side) * np.log(settings.alpha + marginal)
     else:
+        message = messages(stats, table, its, xi_star)
         selection = dirichlet_parameters(marginal, weights, job.censored, settings.alpha)
         whole = dirichlet_total(job.plan.cuts[side].rows, job.counts.total, job.censored, settings.alpha)
         logits = expected_log(selection, whole)

@@ -71,5 +71,5 @@ def growth_of(its):
 
 def background_of(its, factors):
     packed, moments = np.zeros(statistics_size(factors)), np.zeros(6)
-    whole_rows.add_background(its["table"], its["b"].size, its["t"], growth_of(its), factors, packed, moments)
+    whole_rows.add_background(its["table"], its["b"].size, its["t"], growth_of(its), factors, False, packed, moments)
     return Background(factors, packed), moments

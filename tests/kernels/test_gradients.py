@@ -46,7 +46,7 @@ def updated(dtype, n, columns, factors, biases, steps):
 
     got, weights = empty(), np.zeros(indices.size, dtype)
     others = rows.OtherSide(WHOLE, its["table"])
-    gradients.update_rows_by_steps(pairs, others, own["table"], terms, square, variances, steps, weights, got)
+    gradients.update_rows_by_steps(pairs, others, own["table"], terms, square, variances, False, steps, weights, got)
     # The same from tables in pieces, sums gathered.
     step = 16
     tables = [its["table"][c * 2 * width : (c + step) * 2 * width].copy() for c in range(0, columns, step)]

@@ -105,3 +105,34 @@ def test_large_k_takes_steps_and_small_k_solves():
     assert choose_solver(256, 632_000, 5_500_000) == "gradients"
     assert choose_solver(1, 10, 10) == "cholesky"
     assert choose_solver(8, 3, 1) == "cholesky"  # small systems are solved exactly, however few the pairs
+
+
+def test_turned_axes_change_no_energy_and_no_bound(tmp_path, monkeypatch):
+    """With steps enough either way solves the systems; turned, a cold fit is the same model on other axes."""
+    monkeypatch.setattr(plan_module, "STEPS", 40)
+    counts = make_store(random_counts(300, 90, 0.15, seed=2), tmp_path / "counts.zarr")
+
+    def fitted(name):
+        return fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=4, temperature=0.0)
+
+    turned = fitted("turned.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_module.Plan, "turns", lambda plan, settings: False)
+        plain = fitted("plain.zarr")
+    one, two = fitted_arrays(turned), fitted_arrays(plain)
+    assert not np.allclose(one["items/mean"], two["items/mean"])  # it did turn
+    energies = [q["users/mean"] @ q["items/mean"].T + q["items/bias"] for q in (one, two)]
+    assert np.abs(energies[0] - energies[1]).max() <= 1e-7 * np.abs(energies[1]).max()
+    assert np.allclose(one["users/bias"], two["users/bias"], rtol=1e-7, atol=1e-9)
+    assert turned.history["elbo"].to_numpy() == pytest.approx(plain.history["elbo"].to_numpy(), rel=1e-10)
+    assert turned._fitted.scalar("xi_star") == pytest.approx(plain._fitted.scalar("xi_star"), rel=1e-8)
+
+
+def test_a_cold_fit_on_turned_axes_has_the_same_bits_resumed(tmp_path, monkeypatch):
+    counts = make_store(random_counts(300, 90, 0.15, seed=2), tmp_path / "counts.zarr")
+    how = {"temperature": 0.0, "dtype": "float32"}
+    whole = fit(counts, tmp_path / "whole.zarr", "gradients", monkeypatch, sweeps=4, **how)
+    for sweeps in (1, 2, 4):
+        resumed = fit(counts, tmp_path / "resumed.zarr", "gradients", monkeypatch, sweeps=sweeps, **how)
+    for path, array in fitted_arrays(whole).items():
+        assert array.tobytes() == fitted_arrays(resumed)[path].tobytes(), path
