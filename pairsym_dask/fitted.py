@@ -218,7 +218,7 @@ class Fitted(Answers):
         """Settings that were changed after the fit, in words: they are for the next one."""
         fitted, given = self._fitted.settings.to_dict(), self.get_params()
         with suppress(InputError):
-            given = Settings(**given).to_dict()  # as they would be fitted
+            given = Settings.going_on(given, self._fitted.settings).to_dict()  # as they would be fitted
         changed = {name: value for name, value in given.items() if value != fitted[name]}
         return f"; for the next fit: {_words(changed)}" if changed else ""
 

@@ -19,6 +19,7 @@ from .store.counts import Counts, open_counts
 from .store.model_store import ModelStore
 from .store.versions import find_version
 from .sweep.fit import fit
+from .sweep.resume import first_commit
 
 COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
 
@@ -54,32 +55,6 @@ class PairedSymbols(GivenSettings, Fitted):
         (1.0, 1.0, 'bayes')
         """
         return cls(**{**PRESETS["paper"], **settings})
-
-    @classmethod
-    def for_lists(cls, **settings: Any) -> PairedSymbols:
-        """A model whose lists are the best, chosen on validation pairs of real sets; more factors make them better.
-
-        Its posterior is a cold one and its background flat, so `probability` is further from the data's shares than
-        with the
-        defaults: for probabilities and intervals take the defaults, or draws (``inference="gibbs"``).
-
-        Parameters
-        ----------
-        **settings
-            Others than the preset's.
-
-        Returns
-        -------
-        PairedSymbols
-            Not fitted yet.
-
-        Examples
-        --------
-        >>> model = PairedSymbols.for_lists(factors=256)
-        >>> model.factors, model.temperature, model.discount
-        (256, 0.1, 0.3)
-        """
-        return cls(**{**PRESETS["lists"], **settings})
 
     def __sklearn_is_fitted__(self) -> bool:
         """For `sklearn.utils.validation.check_is_fitted`."""
@@ -156,7 +131,8 @@ class PairedSymbols(GivenSettings, Fitted):
     ) -> PairedSymbols:
         """Fit to a counts store, a committed generation in the model store at `path` for every sweep.
 
-        An unfinished fit of the same data and settings goes on where it stopped, to the same bits.
+        An unfinished fit of the same data and settings goes on where it stopped, to the same bits; settings that are not
+        given are those it began with.
 
         Parameters
         ----------
@@ -204,9 +180,14 @@ class PairedSymbols(GivenSettings, Fitted):
         >>> model.history["sweep"].tolist()
         [0, 1, 2]
         """
-        settings = Settings(**self.get_params())
+        given = self.get_params()
+        if start is not None and self.factors is None:
+            given["factors"] = start._fitted.settings.factors
+        settings = Settings(**given)
         counts = open_counts(counts, storage_options)
         store = ModelStore(path, storage_options)
+        if (first := first_commit(store)) is not None:  # it may have begun when other settings were the defaults
+            settings = Settings.going_on(given, first.settings)
         common: dict[str, Any] = {
             "memory": memory, "client": client, "threads": threads, "progress": progress, "callback": callback,
             "keep": keep, "discard_damaged": discard_damaged,
@@ -299,7 +280,7 @@ class PairedSymbols(GivenSettings, Fitted):
         >>> grown.counts.shape
         (4, 3)
         """
-        settings, store = Settings(**self.get_params()), ModelStore(path, storage_options)
+        settings, store = Settings.going_on(self.get_params(), self._fitted.settings), ModelStore(path, storage_options)
         columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), time)
         try:
             grown = update(

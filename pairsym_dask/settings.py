@@ -17,14 +17,22 @@ _OFF = {
     "temperature": 1.0,
     "discount": 0.0,
 }
-# What a lever is in a variational fit when it is not given.
-_LEVERS = {
-    "prior_growth": 0.0,
-    "background_users": 1.0,
-    "background_items": 1.0,
-    "temperature": 1.0,
-    "discount": 0.0,
+# What is not given: for the best lists, and for the model at its word where selection follows it or draws are taken.
+_LISTS: dict[str, Any] = {
+    "factors": 128,
+    "censored_ratio": 20.0,
+    "tau_u": 1.0,
+    "tau_v": 1.0,
+    "selection": "counts",
+    "prior_growth": 1.0,
+    "background_users": 0.4,
+    "background_items": 0.4,
+    "temperature": 0.0,
+    "discount": 0.2,
 }
+_MODEL: dict[str, Any] = {
+    "factors": 20, "censored_ratio": 5.0, "tau_u": 0.1, "tau_v": 0.1, "selection": "constant", **_OFF,
+}  # fmt: skip
 _BY_COUNTS = ("prior_growth", "background_users", "background_items")  # levers that need selection="counts"
 # What stores that do not know of a setting were fitted with.
 _BEFORE = {**_OFF, "inference": "variational", "hyperpriors": True}
@@ -34,15 +42,8 @@ POPULARITY = 0.35  # exponent of the ranking; docs/study.md has the evidence for
 
 # Settings that go together, by what they are for; docs/settings.md has the evidence.
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {
-        "censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "selection": "bayes", "prior_growth": 0.0,
-        "background_users": 1.0, "background_items": 1.0, "temperature": 1.0, "discount": 0.0,
-    },
-    "lists": {
-        "factors": 64, "censored_ratio": 20.0, "tau_u": 1.0, "tau_v": 1.0, "selection": "counts", "prior_growth": 1.0,
-        "background_users": 0.2, "background_items": 0.4, "temperature": 0.1, "discount": 0.3,
-    },
-}  # fmt: skip
+    "paper": {"censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "selection": "bayes"},
+}
 
 
 def other(side: str) -> str:
@@ -63,19 +64,19 @@ def _setting(default: Any, meaning: str, *choices: str) -> Any:
 class GivenSettings:
     """What decides the numbers of a fit, together with the counts, as people give it: unchecked, may be changed.
 
-    The one table of settings: `PairedSymbols` takes and shows them, `pairsym fit` has an option for each. A lever that
-    is None is not given: `Settings` finds its value by what the other settings are.
+    The one table of settings: `PairedSymbols` takes and shows them, `pairsym fit` has an option for each. One that is
+    None is not given: `Settings` finds its value by what the fit is for.
     """
 
-    factors: int = _setting(20, "K, traits a symbol.")
-    censored_ratio: float = _setting(5.0, "r in D' = r D, censored pairs for each pair shown.")
-    tau_u: float = _setting(0.1, "Prior precision of user traits.")
-    tau_v: float = _setting(0.1, "Prior precision of item traits.")
+    factors: int = _setting(None, "K, traits a symbol.")
+    censored_ratio: float = _setting(None, "r in D' = r D, censored pairs for each pair shown.")
+    tau_u: float = _setting(None, "Prior precision of user traits.")
+    tau_v: float = _setting(None, "Prior precision of item traits.")
     tau_b: float = _setting(0.1, "Prior precision of biases.")
     alpha: float = _setting(1.0, "Dirichlet prior of both popularities.")
     biases: bool = _setting(True, "Whether symbols have a bias beside their traits.")
     selection: str = _setting(
-        "constant",
+        None,
         "Who is censored: by full messages, by constant ones (the paper's practical variant), or by counts alone.",
         "bayes",
         "constant",
@@ -116,6 +117,9 @@ class Settings(GivenSettings):
     # A frozen dataclass cannot inherit fields from one that is not: so it is frozen by hand.
 
     def __post_init__(self) -> None:
+        for name, value in self._family().items():
+            if getattr(self, name) is None:
+                self.__dict__[name] = value
         checked: dict[str, Any] = {
             "factors": whole_number("factors", self.factors, least=1),
             "random_state": seed(self.random_state),
@@ -126,8 +130,7 @@ class Settings(GivenSettings):
         for name in ("censored_ratio", "tau_u", "tau_v", "tau_b", "alpha"):
             checked[name] = positive_number(name, getattr(self, name))
         for name in _OFF:
-            given = getattr(self, name)
-            checked[name] = fraction(name, self._lever(name) if given is None else given, ends=True)
+            checked[name] = fraction(name, getattr(self, name), ends=True)
         self.__dict__.update(checked)
         for setting in fields(self):
             if setting.metadata["choices"]:
@@ -147,10 +150,9 @@ class Settings(GivenSettings):
                         f"which draws from the model itself, leave it out or give {off!r}"
                     )
 
-    def _lever(self, name: str) -> float:
-        """A lever that is not given: off for draws and where it cannot be, else its default."""
-        off = self.inference == "gibbs" or (name in _BY_COUNTS and self.selection != "counts")
-        return _OFF[name] if off else _LEVERS[name]
+    def _family(self) -> dict[str, Any]:
+        """What settings are that are not given: those for lists unless the model is to be taken at its word."""
+        return _LISTS if self.inference != "gibbs" and self.selection in (None, "counts") else _MODEL
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__:
@@ -170,6 +172,13 @@ class Settings(GivenSettings):
         return set(_BEFORE)
 
     @staticmethod
+    def going_on(given: dict[str, Any], earlier: Settings | None) -> Settings:
+        """Given settings; what is not given is as in an earlier fit of the same kind, if there is one."""
+        if earlier is None or given["inference"] != earlier.inference:
+            return Settings(**given)
+        return Settings(**{name: getattr(earlier, name) if value is None else value for name, value in given.items()})
+
+    @staticmethod
     def from_record(record: dict[str, Any]) -> Settings:
         """Settings as a store holds them; one written before a setting came up has it switched off."""
         return Settings(**{**_BEFORE, **record})
@@ -181,11 +190,11 @@ class Settings(GivenSettings):
 def default_words(name: str) -> str:
     """The default of a setting as people read it, whatever stands for it in the table.
 
-    >>> default_words("factors"), default_words("temperature")
-    ('20', '1.0 (1.0 for draws)')
+    >>> default_words("alpha"), default_words("temperature")
+    ('1.0', '0.0 (1.0 where selection is not "counts")')
     """
     value = getattr(Settings(), name)
-    return f"{value!r} ({_OFF[name]!r} for draws)" if name in _OFF else repr(value)
+    return f'{value!r} ({_MODEL[name]!r} where selection is not "counts")' if name in _MODEL else repr(value)
 
 
 def describe_settings() -> str:

@@ -66,4 +66,4 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> ps.Counts:
 @pytest.fixture(scope="session")
 def small_model(small: ps.Counts, tmp_path_factory: pytest.TempPathFactory) -> PairedSymbols:
     path = tmp_path_factory.mktemp("small-model") / "model.zarr"
-    return ps.PairedSymbols(factors=4).fit(small, path, sweeps=5, progress=False)
+    return ps.PairedSymbols(factors=4, selection="constant").fit(small, path, sweeps=5, progress=False)

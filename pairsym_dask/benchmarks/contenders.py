@@ -15,7 +15,6 @@ import numpy as np
 
 from .. import baselines
 from ..model import PairedSymbols
-from ..settings import PRESETS
 from ..store.counts import Counts
 
 
@@ -64,12 +63,11 @@ def paired_symbols(factors: int) -> Contender:
     space = {
         "tau": (0.5, 0.7, 1.0),
         "temperature": (0.0, 0.1),
-        "discount": (0.3, 0.5),
+        "discount": (0.2, 0.3, 0.5),
         "sweeps": (8, 16),
-        "popularity": (0.0, 0.2, 0.35),
+        "popularity": (0.0, 0.2, 0.35, 0.5),
     }
-    fixed = {**PRESETS["lists"], "factors": factors}
-    return Contender(PairedSymbols, space, fixed)
+    return Contender(PairedSymbols, space, {"factors": factors})
 
 
 def _ials(factors: int) -> Contender:

@@ -37,7 +37,7 @@ def setting_options(function: Any) -> Any:
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
-    help="Settings that go together: those of the paper, or those for the best lists; what is given beside it counts.",
+    help="Settings that go together: those of the paper; what is given beside it counts.",
 )
 @click.option("--sweeps", type=int, help="Sweeps in total [default: 20, for draws 300].")
 @click.option("--burn", type=int, help="Sweeps before the first draw [default: half of them].")

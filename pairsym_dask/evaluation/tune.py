@@ -36,15 +36,14 @@ from .held_out import Pairs
 from .ranks import Committed, rank
 
 SPACE: dict[str, tuple[Any, ...]] = {
-    "factors": (20, 64),
-    "censored_ratio": (5.0, 10.0, 20.0),
-    "tau": (0.1, 0.3, 1.0, 3.0),
-    "selection": ("counts",),
-    "prior_growth": (0.0, 1.0),
-    "background_users": (0.2, 0.5, 1.0),
-    "background_items": (0.4, 0.7, 1.0),
-    "temperature": (0.1, 1.0),
-    "discount": (0.0, 0.3, 0.5),
+    "factors": (64, 128),
+    "censored_ratio": (10.0, 20.0),
+    "tau": (0.5, 1.0, 2.0),
+    "prior_growth": (0.7, 1.0),
+    "background_users": (0.2, 0.4, 0.7),
+    "background_items": (0.4, 0.7),
+    "temperature": (0.0, 0.1, 0.3),
+    "discount": (0.0, 0.2, 0.4),
 }
 WORTH = "what each setting is worth"
 MOST = 20  # times the sweeps of one fit to the last rung: a search never takes more

@@ -216,12 +216,15 @@ class Fit:
         """A new attempt at a sweep, after a committed one."""
         files = self.open_attempt(sweep, GRAPHS)
         job = replace(self.job, folder=self.attempt)
+        run = Passes(job, files, self.executor, self.display)
         if self.settings.discount and self.discount is None:
-            self.discount = Passes(job, files, self.executor, self.display).measure_discount()
+            self.discount = run.measure_discount()
         turn = None
         if before is not None and self.plan.turns(self.settings):
             turn = Turn.of(decode_background(before, "items"), before.folder, self.settings.dtype)
-        return Passes(replace(job, discount=self.discount, turn=turn), files, self.executor, self.display)
+        # The same passes go on, so that no two graphs of an attempt have one name: a cluster may still hold the first.
+        run.job = replace(job, discount=self.discount, turn=turn)
+        return run
 
     def open_attempt(self, sweep: int, graphs: int) -> Manifest:
         """A new folder for an attempt at a sweep of so many graphs; the files that are in it."""

@@ -82,13 +82,16 @@ class Passes(Attempt[Job]):
 
     def take_over(self, side: str, earlier: Earlier, rows: np.ndarray) -> Half:
         """Sweep 0 of one side from the rows of an earlier fit."""
+        whole = self._powers(side) if self.job.settings.selection == "counts" else None
         steps = self.steps()
         source = steps.hold("earlier", earlier)
         keys = []
         for block, place in enumerate(self.job.plan.places[side]):
             mine = rows[place.first : place.stop]
             keys.append(
-                steps.add(f"take-over-{side}", block, start.take_over_block, steps.job, side, source, mine, block)
+                steps.add(
+                    f"take-over-{side}", block, start.take_over_block, steps.job, side, source, whole, mine, block
+                )
             )
         return self._close(side, self.run(f"start {side}", steps, keys))
 
@@ -158,7 +161,7 @@ class Passes(Attempt[Job]):
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
-        if self.settings.selection == "counts":
+        if self.job.settings.selection == "counts":
             message += whole_message(own, base, xi_star)
         return End(shown, message, log_sum_exp(result.normaliser for result in results))
 

@@ -64,13 +64,19 @@ def warn_of_fall(commits: list[Commit], settings: Settings) -> None:
         )
 
 
-def solver_of(store: ModelStore) -> str | None:
-    """The solver that a store's sweeps were made with, None for a store without any; the first stores name none."""
+def first_commit(store: ModelStore) -> Commit | None:
+    """What a store began with, None for a store without any sweep."""
     try:
         first = store.commits(last=0)
     except StoreError:
         return None  # nothing is there, or what is there is refused later, in words
-    return str(first[0].record.get("solver", "cholesky")) if first else None
+    return first[0] if first else None
+
+
+def solver_of(store: ModelStore) -> str | None:
+    """The solver that a store's sweeps were made with, None for a store without any; the first stores name none."""
+    first = first_commit(store)
+    return None if first is None else str(first.record.get("solver", "cholesky"))
 
 
 def check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, store: ModelStore) -> None:

@@ -41,8 +41,11 @@ def sum_columns(job: Job, block: int) -> np.ndarray:
 @on_worker
 def sum_powers(job: Job, side: str, block: int) -> float:
     """sum (alpha + c_i)^beta of a block: what background weights by counts are divided by."""
-    settings = job.settings
-    return float(np.sum((settings.alpha + job.marginal(side, block)) ** settings.background_exponent(side)))
+    return float(np.sum(_powers(job, side, block)))
+
+
+def _powers(job: Job, side: str, block: int) -> np.ndarray:
+    return np.asarray((job.settings.alpha + job.marginal(side, block)) ** job.settings.background_exponent(side))
 
 
 @on_worker
@@ -56,9 +59,7 @@ def start_block(job: Job, side: str, whole: float | None, block: int) -> Updated
     first, stop, *_ = job.plan.places[side][block]
     mean = start_scale(factors) * starting_normals(settings.random_state, side, first, stop, factors)
     n, rows = stop - first, job.plan.cuts[side].rows
-    weights = np.full(n, 1.0 / rows)
-    if whole is not None:
-        weights = (settings.alpha + job.marginal(side, block)) ** settings.background_exponent(side) / whole
+    weights = np.full(n, 1.0 / rows) if whole is None else _powers(job, side, block) / whole
     bias_precision = np.ones(n, dtype) if settings.biases else np.full(n, np.inf, dtype)
     values = Values(mean.astype(dtype), np.ones((n, factors), dtype), np.zeros(n, dtype), bias_precision)
     return close_block(job, side, block, values, weights, weights)
@@ -74,17 +75,23 @@ class Earlier:
 
 
 @on_worker
-def take_over_block(job: Job, side: str, earlier: Earlier, rows: np.ndarray, block: int) -> Updated:
+def take_over_block(
+    job: Job, side: str, earlier: Earlier, whole: float | None, rows: np.ndarray, block: int
+) -> Updated:
     """Write a warm start: rows of the earlier sweep, and where that is -1 its average symbol with the counts' share.
 
     Beside settled symbols the start from flat, wide posteriors would often lose the new ones all their censored pairs.
+    Background weights that follow the counts follow those of now; `whole` is their normaliser.
     """
     known, values = rows >= 0, job.empty_values(rows.size)
     for array, name, value in zip(values, VALUES, earlier.average, strict=True):
         array[:] = value
         array[known] = read_rows(earlier.commit, f"{side}/{name}", rows[known])
-    marginal = job.marginal(side, block)
-    weights = counted_share(marginal, job.plan.cuts[side].rows, job.counts.total, job.settings.alpha)
-    weights[known] = read_rows(earlier.commit, f"{side}/background", rows[known])
-    weights /= earlier.total
+    if whole is not None:
+        weights = _powers(job, side, block) / whole
+    else:
+        marginal = job.marginal(side, block)
+        weights = counted_share(marginal, job.plan.cuts[side].rows, job.counts.total, job.settings.alpha)
+        weights[known] = read_rows(earlier.commit, f"{side}/background", rows[known])
+        weights /= earlier.total
     return close_block(job, side, block, values, weights, weights)

@@ -45,7 +45,9 @@ def vague(tmp_path_factory):
     """A model of few pairs, so that draws from its posterior differ."""
     folder = tmp_path_factory.mktemp("vague")
     counts = make_store(random_counts(40, 15, 0.25, seed=5), folder / "counts.zarr")
-    return ps.PairedSymbols(factors=3).fit(counts, folder / "model.zarr", sweeps=10, progress=False)
+    return ps.PairedSymbols(factors=3, selection="constant").fit(
+        counts, folder / "model.zarr", sweeps=10, progress=False
+    )
 
 
 # Intervals
@@ -220,7 +222,8 @@ def test_parts_of_an_explanation_add_up_to_the_energy(small_model):
 def test_what_is_not_settled_is_what_one_more_update_of_the_user_would_change(vague):
     dense = vague.counts.to_scipy().toarray().astype(float)
     state = dense_state(vague)
-    settings = {"censored_ratio": vague.censored_ratio, "tau_u": vague.tau_u}
+    fitted = vague._fitted.settings
+    settings = {"censored_ratio": fitted.censored_ratio, "tau_u": fitted.tau_u}
     updated = step_user_traits(state, dense, dense_xi(state, dense), **settings)
     change = (state.user_mean - updated.user_mean) @ state.item_mean.T
     for user in range(5):

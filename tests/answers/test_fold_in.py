@@ -33,13 +33,13 @@ def dense_messages(state, counts):
 
 def dense_fold_in(model, counts, new):
     """`new` (users, items) folded in by the paper's double sums: s by its formula, all else to its fixed point."""
-    total, users = counts.sum(), counts.shape[0]
-    censored = model.censored_ratio * total
-    whole = users * model.alpha + total + censored
+    total, users, settings = counts.sum(), counts.shape[0], model._fitted.settings
+    censored = settings.censored_ratio * total
+    whole = users * settings.alpha + total + censored
     state = dense_state(model)
     # log Z of the s that follows from the committed state
-    log_s = digamma(model.alpha + counts.sum(1) + censored * state.user_background) - digamma(whole)
-    if model.selection == "bayes":
+    log_s = digamma(settings.alpha + counts.sum(1) + censored * state.user_background) - digamma(whole)
+    if settings.selection == "bayes":
         log_s = log_s + dense_messages(state, counts)
     log_z = logsumexp(log_s)
 
@@ -50,15 +50,15 @@ def dense_fold_in(model, counts, new):
     def settle(state):
         for _ in range(300):
             xi = dense.dense_xi(state, new)
-            if model.biases:
-                state = dense.step_user_bias(state, new, xi, **ratio, tau_b=model.tau_b)
-            state = dense.step_user_traits(state, new, xi, **ratio, tau_u=model.tau_u)
+            if settings.biases:
+                state = dense.step_user_bias(state, new, xi, **ratio, tau_b=settings.tau_b)
+            state = dense.step_user_traits(state, new, xi, **ratio, tau_u=settings.tau_u)
         return state
 
-    share = (model.alpha + new.sum(1)) / (users * model.alpha + total)
+    share = (settings.alpha + new.sum(1)) / (users * settings.alpha + total)
     state = settle(replace(state, user_background=share))
-    log_s = digamma(model.alpha + new.sum(1) + censored * share) - digamma(whole) - log_z
-    if model.selection == "bayes":
+    log_s = digamma(settings.alpha + new.sum(1) + censored * share) - digamma(whole) - log_z
+    if settings.selection == "bayes":
         log_s = log_s + dense_messages(state, new)
     return settle(replace(state, user_background=np.exp(log_s)))
 
@@ -77,7 +77,7 @@ def test_folded_in_users_equal_the_dense_fixed_point(tmp_path, variant, dtype, t
     counts[3], counts[:, 5] = 0, 0
     new = random_counts(37, 60, 0.2, seed=2)
     new[:, 0] += 1
-    model = ps.PairedSymbols(factors=6, dtype=dtype, **variant)
+    model = ps.PairedSymbols(**{"factors": 6, "dtype": dtype, "selection": "constant", **variant})
     model.fit(make_store(counts, tmp_path / "counts.zarr"), tmp_path / "model.zarr", sweeps=5, progress=False)
     folded = model.fold_in(frame_of(new), count="count")
     state = dense_fold_in(model, counts, new)

@@ -35,11 +35,31 @@ EARLY, LATE = draw(150, 60, 1500, seed=0), draw(190, 75, 500, seed=1)
 LATE["user"] += LATE["user"] % 2  # some even labels between the old ones
 
 
+SELECTION = "constant"
+
+
 @pytest.fixture(scope="module")
 def early(tmp_path_factory):
     folder = tmp_path_factory.mktemp("early")
     counts = ps.ingest(EARLY, folder / "counts.zarr", count="count")
-    return ps.PairedSymbols(factors=4).fit(counts, folder / "model.zarr", sweeps=6, progress=False)
+    model = ps.PairedSymbols(factors=4, selection=SELECTION)
+    return model.fit(counts, folder / "model.zarr", sweeps=6, progress=False)
+
+
+def test_weights_by_counts_are_those_of_all_pairs_from_the_start(tmp_path):
+    """The defaults: background weights follow the counts, and an update has more of them."""
+    counts = ps.ingest(EARLY, tmp_path / "early.zarr", count="count")
+    model = ps.PairedSymbols(factors=4).fit(counts, tmp_path / "early-model.zarr", sweeps=4, progress=False)
+    new = updated(model, tmp_path, sweeps=4)
+    scratch = ps.PairedSymbols(factors=4).fit(new.counts, tmp_path / "scratch.zarr", sweeps=0, progress=False)
+    bound = new.history["elbo"].to_numpy()
+    assert (np.diff(bound) > 0).all()
+    assert bound[0] > scratch.history["elbo"][0]
+    first = updated(model, tmp_path / "again", sweeps=0)
+    for side in ("users", "items"):
+        one, two = (fitted_arrays(fit)[f"{side}/background"] for fit in (first, scratch))
+        assert one == pytest.approx(two, rel=1e-12)
+        assert one.sum() == pytest.approx(1, rel=1e-12)
 
 
 def updated(model, folder, source=LATE, **options):
@@ -113,7 +133,9 @@ def test_known_symbols_start_from_their_rows_and_new_ones_as_the_average(tmp_pat
 
 def test_the_bound_only_rises_and_is_ahead_of_a_fit_from_scratch(tmp_path, early):
     new = updated(early, tmp_path, sweeps=6)
-    scratch = ps.PairedSymbols(factors=4).fit(new.counts, tmp_path / "scratch.zarr", sweeps=6, progress=False)
+    scratch = ps.PairedSymbols(factors=4, selection=SELECTION).fit(
+        new.counts, tmp_path / "scratch.zarr", sweeps=6, progress=False
+    )
     bound = new.history["elbo"].to_numpy()
     assert (np.diff(bound) >= -1e-6 * np.abs(bound[1:])).all()
     assert (bound[:4] > scratch.history["elbo"].to_numpy()[:4]).all()
@@ -123,12 +145,14 @@ def test_the_bound_only_rises_and_is_ahead_of_a_fit_from_scratch(tmp_path, early
 def test_an_update_reaches_the_bound_of_a_fit_from_scratch_sooner(tmp_path, real_data):
     frame = pd.read_parquet(real_data / "ml-100k-ratings.parquet", columns=["user", "item"])
     late = frame["user"].isin(frame["user"].unique()[::50]) | (np.random.default_rng(0).random(len(frame)) < 0.08)
-    model = ps.PairedSymbols(factors=8)
+    model = ps.PairedSymbols(factors=8, selection=SELECTION)
     model.fit(
         ps.ingest(frame[~late], tmp_path / "early.zarr"), tmp_path / "early-model.zarr", sweeps=12, progress=False
     )
     new = updated(model, tmp_path, frame[late], sweeps=6, count=None)
-    scratch = ps.PairedSymbols(factors=8).fit(new.counts, tmp_path / "scratch.zarr", sweeps=12, progress=False)
+    scratch = ps.PairedSymbols(factors=8, selection=SELECTION).fit(
+        new.counts, tmp_path / "scratch.zarr", sweeps=12, progress=False
+    )
     assert new.history["elbo"].iloc[-1] > scratch.history["elbo"].iloc[-1]
     # Started from flat, wide posteriors, new users would lose all their censored pairs, and be ranked like noise.
     share = fitted_arrays(new)["users/background"] / (1 + new.counts.marginal("users"))

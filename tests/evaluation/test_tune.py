@@ -83,14 +83,16 @@ def searched(gains, winner, fits=20.0):
 
 
 def test_worth_of_a_setting_is_what_its_default_loses():
-    winner = {"factors": 64, "censored_ratio": 5.0, "discount": 0.3, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0}
-    gains = {("factors", 64): 0.2, ("discount", 0.3): -0.01, ("tau_v", 1.0): 0.05}
+    winner = {"factors": 64, "censored_ratio": 20.0, "discount": 0.3, "tau_u": 3.0, "tau_v": 3.0}
+    gains = {("factors", 64): 0.2, ("discount", 0.3): -0.01, ("tau_v", 3.0): 0.05}
     search, worth = searched(gains, winner)
-    assert worth["worth"].to_dict() == pytest.approx({"factors": 0.2, "tau": 0.05, "discount": -0.01}, abs=1e-6)
-    assert worth.loc["factors", ["value", "default"]].tolist() == [64, 20]
+    assert worth["worth"].to_dict() == pytest.approx(
+        {"factors": 0.2, "tau_v": 0.05, "tau_u": 0.0, "discount": -0.01}, abs=1e-6
+    )
+    assert worth.loc["factors", ["value", "default"]].tolist() == [64, 128]
     # Better without the discount: that candidate is among the rows, and is the best one.
     assert max(row["score"] for row in search.rows) == pytest.approx(0.25)
-    assert search.sweeps == 2 * 10 + 3 * 10
+    assert search.sweeps == 2 * 10 + 4 * 10
 
 
 def test_worth_is_looked_at_only_as_far_as_the_fits_go():
@@ -114,9 +116,9 @@ def test_cost_is_counted_in_sweeps_and_never_above_twenty_fits(tuning):
 
 
 def test_settings_that_do_not_go_together_are_not_tried():
-    _, worth = searched({("prior_growth", 1.0): 0.1}, {"selection": "counts", "prior_growth": 1.0})
-    assert np.isnan(worth.loc["selection", "worth"])  # prior_growth needs selection by counts
-    assert worth.loc["prior_growth", "worth"] == pytest.approx(0.1)
+    _, worth = searched({("prior_growth", 0.0): 0.1}, {"selection": "constant", "prior_growth": 0.0})
+    assert np.isnan(worth.loc["prior_growth", "worth"])  # it needs selection by counts
+    assert worth.loc["selection", "worth"] == pytest.approx(0.0)
 
 
 def test_progress_is_a_line_a_fit_where_there_is_no_terminal(counts, capsys):

@@ -39,16 +39,16 @@ def reference(dense: np.ndarray, model: PairedSymbols, sweeps: int) -> tuple[Den
     if given.discount:
         dense = discounted(dense, given.discount)
     means = {
-        side: start.start_scale(model.factors) * start.starting_normals(model.random_state, side, 0, n, model.factors)
+        side: start.start_scale(given.factors) * start.starting_normals(given.random_state, side, 0, n, given.factors)
         for side, n in (("users", users), ("items", items))
     }
     levers = Levers(given.prior_growth, given.background_users, given.background_items, given.temperature)
     common = {
-        "censored_ratio": model.censored_ratio, "alpha": model.alpha, "biases": model.biases,
-        "selection": model.selection, "levers": levers,
+        "censored_ratio": given.censored_ratio, "alpha": given.alpha, "biases": given.biases,
+        "selection": given.selection, "levers": levers,
     }  # fmt: skip
     state = dense_start(dense, user_mean=means["users"], item_mean=means["items"], **common)
-    settings = common | {"tau_u": model.tau_u, "tau_v": model.tau_v, "tau_b": model.tau_b}
+    settings = common | {"tau_u": given.tau_u, "tau_v": given.tau_v, "tau_b": given.tau_b}
     for _ in range(sweeps):
         state = dense_sweep(state, dense, **settings)
     return state, dense_bound(state, dense, **settings)

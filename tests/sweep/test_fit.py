@@ -23,8 +23,9 @@ from pairsym_dask.sweep.shelf import SHELF, TABLES
 from pairsym_dask.sweep.start import starting_normals
 
 VARIANTS = {
-    "plain": {},
-    "without biases": {"biases": False},
+    "the defaults": {},
+    "constant messages": {"selection": "constant"},
+    "without biases": {"biases": False, "selection": "constant"},
     "messages of the model": {"selection": "bayes"},
     "the paper's setting": {"censored_ratio": 1.0, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "selection": "bayes"},
 }

@@ -10,7 +10,8 @@ from helpers.stores import fitted_arrays, largest_difference, make_store, random
 import pairsym_dask as ps
 from pairsym_dask.settings import Settings
 
-COUNTS = {"selection": "counts"}
+OFF = {"prior_growth": 0.0, "background_users": 1.0, "background_items": 1.0, "temperature": 1.0, "discount": 0.0}
+COUNTS = {"selection": "counts", **OFF, "censored_ratio": 5.0, "tau_u": 0.1, "tau_v": 0.1}
 LEVERS = {
     "by counts": COUNTS,
     "growing priors": {**COUNTS, "prior_growth": 1.0},
@@ -54,7 +55,7 @@ def test_the_bound_never_falls_under_any_lever(lever, small, tmp_path):
 
 def test_discounted_counts_sum_to_the_same_and_the_store_stays(small, tmp_path):
     before = small.to_scipy().toarray()
-    model = ps.PairedSymbols(factors=3, discount=0.5, selection="counts")
+    model = ps.PairedSymbols(**{**COUNTS, "factors": 3, "discount": 0.5})
     arrays = fitted_arrays(model.fit(small, tmp_path / "model.zarr", sweeps=1, progress=False))
     assert (ps.open_counts(small.path).to_scipy().toarray() == before).all()
     total = small.total * (1 + model.censored_ratio)
@@ -96,16 +97,27 @@ def test_presets_are_one_word_away(small, tmp_path):
     paper.fit(small, tmp_path / "paper.zarr", sweeps=3, progress=False)
     state, _ = reference(small.to_scipy().toarray().astype(float), paper, 3)
     assert largest_difference(paper, state) < 1e-8
-    lists = ps.PairedSymbols.for_lists(factors=3).fit(small, tmp_path / "lists.zarr", sweeps=2, progress=False)
+    lists = ps.PairedSymbols(factors=3).fit(small, tmp_path / "lists.zarr", sweeps=2, progress=False)
     assert ps.load(tmp_path / "lists.zarr").get_params() == Settings(**lists.get_params()).to_dict()
-    assert (lists.temperature, lists.selection) == (0.1, "counts")
+    assert (lists._fitted.settings.temperature, lists._fitted.settings.selection) == (0.0, "counts")
+
+
+def test_what_is_not_given_is_as_the_store_began(small, tmp_path):
+    """A store may have begun when other settings were the defaults: a script without them goes on."""
+    began = {"factors": 3, "selection": "constant", "censored_ratio": 7.0}
+    ps.PairedSymbols(**began).fit(small, tmp_path / "m.zarr", sweeps=1, progress=False)
+    model = ps.PairedSymbols(factors=3).fit(small, tmp_path / "m.zarr", sweeps=2, progress=False)
+    assert model._fitted.sweep == 2
+    assert (model._fitted.settings.selection, model._fitted.settings.censored_ratio) == ("constant", 7.0)
+    with pytest.raises(ps.StoreError, match=r"other settings: discount=0.2 \(was 0.0\)"):
+        ps.PairedSymbols(factors=3, discount=0.2).fit(small, tmp_path / "m.zarr", sweeps=3, progress=False)
 
 
 @pytest.mark.slow
 def test_a_preset_on_the_command_line_yields_to_what_is_given(small, tmp_path):
     done = run(
-        "fit", small.path, tmp_path / "m.zarr", "--preset", "lists", "--factors", 4, "--discount", 0.5, "--sweeps", 1
+        "fit", small.path, tmp_path / "m.zarr", "--preset", "paper", "--factors", 4, "--tau-u", 0.5, "--sweeps", 1
     )
     assert done.returncode == 0, done.stderr
     model = ps.load(tmp_path / "m.zarr")
-    assert (model.factors, model.discount, model.temperature, model.censored_ratio) == (4, 0.5, 0.1, 20.0)
+    assert (model.factors, model.tau_u, model.tau_v, model.selection) == (4, 0.5, 1.0, "bayes")

@@ -12,7 +12,10 @@ from pairsym_dask.store import cuts as cuts_module
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep.plan import choose_solver
 
-SETTINGS = {"factors": 6, "selection": "counts", "prior_growth": 1.0, "dtype": "float64"}
+SETTINGS = {
+    "factors": 6, "selection": "counts", "prior_growth": 1.0, "background_users": 1.0, "background_items": 1.0,
+    "temperature": 1.0, "discount": 0.0, "censored_ratio": 5.0, "tau_u": 0.1, "tau_v": 0.1, "dtype": "float64",
+}  # fmt: skip
 
 
 def fit(counts, path, solver, monkeypatch, sweeps=5, **settings):

@@ -11,7 +11,6 @@ import pytest
 from sklearn.base import clone
 
 import pairsym_dask as ps
-import pairsym_dask.settings as settings_module
 from pairsym_dask.cli import pairsym
 from pairsym_dask.options import fraction, one_of, positive_number, seed, truth, whole_number
 from pairsym_dask.settings import Settings
@@ -82,17 +81,15 @@ def test_checked_settings_cannot_change_and_compare_by_value():
 LEVERS = ("prior_growth", "background_users", "background_items", "temperature", "discount")
 
 
-def test_a_lever_that_is_not_given_is_found_by_the_other_settings(monkeypatch):
+def test_a_lever_that_is_not_given_is_found_by_the_other_settings():
     """Whatever the defaults of the variational fit are, draws are from the model itself."""
     off = {name: getattr(Settings(inference="gibbs"), name) for name in LEVERS}
-    assert off == {name: ps.PairedSymbols.paper().get_params()[name] for name in LEVERS}
-    turned = {name: ps.PairedSymbols.for_lists().get_params()[name] for name in LEVERS}
-    monkeypatch.setattr(settings_module, "_LEVERS", turned)
-    assert {name: getattr(Settings(selection="counts"), name) for name in LEVERS} == turned
+    turned = {name: getattr(Settings(), name) for name in LEVERS}
+    assert all(turned[name] != off[name] for name in LEVERS)
+    assert Settings(selection="counts") == Settings()
     assert {name: getattr(Settings(inference="gibbs", selection="counts"), name) for name in LEVERS} == off
-    by_messages = Settings(selection="bayes")
-    assert (by_messages.prior_growth, by_messages.background_items) == (0.0, 1.0)
-    assert (by_messages.temperature, by_messages.discount) == (0.1, 0.3)
+    for selection in ("bayes", "constant"):
+        assert {name: getattr(Settings(selection=selection), name) for name in LEVERS} == off
     assert Settings(inference="gibbs", **off).to_dict() == Settings(inference="gibbs").to_dict()
     for name in LEVERS:
         with pytest.raises(ps.InputError, match=rf"^{name}=0.7 is a lever of the variational fit.*leave it out"):
