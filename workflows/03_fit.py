@@ -21,7 +21,7 @@ def main() -> None:
     for name in ("censored_ratio", "tau_u", "tau_v", "tau_b", "alpha"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(defaults, name))
     parser.add_argument("--no-biases", dest="biases", action="store_false", help="for pairs of one kind of symbols")
-    parser.add_argument("--selection", choices=("bayes", "constant"), default=defaults.selection)
+    parser.add_argument("--selection", choices=("bayes", "constant", "counts"), default=defaults.selection)
     parser.add_argument("--dtype", choices=("float32", "float64"), default=defaults.dtype)
     a = parser.parse_args()
     model = ps.PairedSymbols(**{name: getattr(a, name) for name in defaults.get_params() if hasattr(a, name)})

@@ -74,7 +74,9 @@ def main() -> None:
         settings |= {name: value for name, value in given.items() if value is not None}
         start = None
         if not arguments.cold:
-            start = ps.PairedSymbols(**settings).fit(counts, folder / "fit.zarr", sweeps=20, progress=False)
+            start = ps.PairedSymbols(**settings, selection="constant").fit(
+                counts, folder / "fit.zarr", sweeps=20, progress=False
+            )
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the chain has not settled")

@@ -110,7 +110,9 @@ def main() -> None:
             shape = SETS[name]
             counts, truth, ratio = simulate(shape, folder / "counts.zarr", rng)
             settings = {"factors": shape.factors, "censored_ratio": arguments.wrong * ratio}
-            start = ps.PairedSymbols(**settings).fit(counts, folder / "fit.zarr", sweeps=20, progress=False)
+            start = ps.PairedSymbols(**settings, selection="constant").fit(
+                counts, folder / "fit.zarr", sweeps=20, progress=False
+            )
             began, sweeps = time.perf_counter(), arguments.longer * shape.sweeps
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the chain has not settled")

@@ -62,9 +62,13 @@ def main() -> None:
     try:
         options = {"sweeps": arguments.sweeps, "threads": arguments.threads, "progress": False}
         others = ps.ingest(pairs[~back], folder / "others.zarr")
-        model = ps.PairedSymbols(factors=arguments.factors).fit(others, folder / "others-model.zarr", **options)
+        model = ps.PairedSymbols(factors=arguments.factors, selection="constant").fit(
+            others, folder / "others-model.zarr", **options
+        )
         everyone = ps.ingest(pairs.drop(left_out.index), folder / "everyone.zarr")
-        refit = ps.PairedSymbols(factors=arguments.factors).fit(everyone, folder / "everyone-model.zarr", **options)
+        refit = ps.PairedSymbols(factors=arguments.factors, selection="constant").fit(
+            everyone, folder / "everyone-model.zarr", **options
+        )
         unknown = ~given["item"].isin(others.item_ids)
         strangers = given.groupby("user")["item"].transform(lambda items: ~items.isin(others.item_ids).any())
         given = given[~strangers]

@@ -46,7 +46,9 @@ def main() -> None:
         truth = read_truth(counts)
         results = {}
         for name, settings in settings_of(counts, truth, arguments.factors).items():
-            model = ps.PairedSymbols(**settings).fit(counts, folder / f"{name}.zarr", sweeps=arguments.sweeps)
+            model = ps.PairedSymbols(**{"selection": "constant", **settings}).fit(
+                counts, folder / f"{name}.zarr", sweeps=arguments.sweeps
+            )
             results[name] = {"settings": settings, **look(model, truth, arguments)}
             for kind in ("energy", "difference"):
                 one = results[name][kind]["all"]

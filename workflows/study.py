@@ -2,8 +2,8 @@
 
 Data are looked for in a folder (`--data`, by default the environment variable PAIRSYM_DATA):
 ml-100k-ratings.parquet (user, item, rating), gowalla.parquet (user, item), nips-coauthors.parquet (author, coauthor,
-count), epinions.parquet (made by fetch_epinions.py). Debian's pairs come with the package; "blocks" and "friends" are
-generated, small and quick.
+count), epinions.parquet (made by fetch_epinions.py), citeulike-cold.parquet (user, item, part: its training part).
+Debian's pairs come with the package; "blocks" and "friends" are generated, small and quick.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ def read_pairs(name: str, folder: str | None) -> pd.DataFrame:
     if name == "ml-100k":
         ratings = pd.read_parquet(place / "ml-100k-ratings.parquet")
         return ratings.loc[ratings["rating"] >= 4, ["user", "item"]]
+    if name == "citeulike":
+        pairs = pd.read_parquet(place / "citeulike-cold.parquet")
+        return pairs.loc[pairs["part"] == "train", ["user", "item"]]
     if name == "nips":
         return pd.read_parquet(place / "nips-coauthors.parquet").set_axis(["user", "item", "count"], axis=1)
     return pd.read_parquet(place / f"{name}.parquet")[["user", "item"]]
@@ -111,7 +114,7 @@ class Place:
 
     def fit(self, sweeps: int | None = None, counts: ps.Counts | None = None, **settings: Any) -> ps.PairedSymbols:
         """This model, fitted to the training store unless another is given; the same fit is not done twice."""
-        settings.setdefault("random_state", self.seed)
+        settings = {"selection": "constant", "random_state": self.seed, **settings}
         total = self.options.sweeps if sweeps is None else sweeps
         label = "-".join(f"{key}={value}" for key, value in sorted(settings.items()))
         path = self.folder / f"{'all' if counts else 'train'}-{total}-{label}.zarr"

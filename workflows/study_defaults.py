@@ -44,6 +44,7 @@ def main() -> None:
                 held_out = chosen.sort_index().reset_index(drop=True)
             pairs = Pairs.read(held_out, train)
             for number, settings in enumerate(CANDIDATES[: options.first]):
+                settings = {"selection": "constant", **settings}
                 model = ps.PairedSymbols(factors=options.factors, random_state=options.seed, **settings)
                 for sweeps in options.at:
                     model.fit(train, place.folder / f"{number}.zarr", sweeps=sweeps, progress=False)

@@ -52,7 +52,7 @@ def main() -> None:
     try:
         options = {"threads": arguments.threads, "progress": False}
         earlier = ps.ingest(pairs[~late], folder / "earlier.zarr")
-        model = ps.PairedSymbols(factors=arguments.factors)
+        model = ps.PairedSymbols(factors=arguments.factors, selection="constant")
         model.fit(earlier, folder / "earlier-model.zarr", sweeps=arguments.sweeps, **options)
         new = model.update(
             pairs[late],
@@ -62,7 +62,7 @@ def main() -> None:
             keep=[arguments.after],
             **options,
         )
-        scratch = ps.PairedSymbols(factors=arguments.factors)
+        scratch = ps.PairedSymbols(factors=arguments.factors, selection="constant")
         scratch.fit(new.counts, folder / "scratch.zarr", sweeps=arguments.sweeps, **options)
         wanted = scratch.history["elbo"].iloc[-1]
         reached = new.history[new.history["elbo"] >= wanted]

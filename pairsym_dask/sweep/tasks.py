@@ -121,13 +121,14 @@ def update_block(
     own_table = job.table(side, own, block)
     values = job.empty_values(before.size)
     terms = job.terms(side, block, base, two_lambda_star, weights)
+    turned = job.turn is not None and side == "users"  # to the axes of what the users' updates are based on
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
         if job.plan.steps:
             square, variances = base.dense(job.settings.dtype)
             scratch = np.empty(pairs.indices.size, job.settings.dtype)
             gradients.update_rows_by_steps(
-                pairs, others, own_table, terms, square, variances, job.turn is not None, job.plan.steps, scratch,
+                pairs, others, own_table, terms, square, variances, turned, job.plan.steps, scratch,
                 values,
             )  # fmt: skip
         else:

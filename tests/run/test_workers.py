@@ -70,6 +70,6 @@ def test_task_names_read_as_steps_of_the_algorithm(small, tmp_path):
     with Callback(pretask=lambda key, *_: names.add(key_split(key))):
         ps.PairedSymbols(factors=2).fit(small, tmp_path / "m.zarr", 1, progress=False)
     steps = {"start-users", "start-items", "update-users", "select-items", "observe-items", "weigh-items"}
-    steps |= {"gather-items", "update-items", "finish-users"}
+    steps |= {"gather-items", "update-items", "finish-users", "measure", "measure-users", "measure-items"}
     assert steps <= names
-    assert names - steps <= {"add-items", "add-selection", "take-selection", "pick-items"}
+    assert names - steps <= {"add-items", "add-measure", "add-selection", "take-selection", "pick-items"}

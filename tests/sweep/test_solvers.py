@@ -110,13 +110,15 @@ def test_large_k_takes_steps_and_small_k_solves():
     assert choose_solver(8, 3, 1) == "cholesky"  # small systems are solved exactly, however few the pairs
 
 
-def test_turned_axes_change_no_energy_and_no_bound(tmp_path, monkeypatch):
+@pytest.mark.parametrize("factors", [6, 40])
+def test_turned_axes_change_no_energy_and_no_bound(counts, factors, tmp_path, monkeypatch):
     """With steps enough either way solves the systems; turned, a cold fit is the same model on other axes."""
-    monkeypatch.setattr(plan_module, "STEPS", 40)
-    counts = make_store(random_counts(300, 90, 0.15, seed=2), tmp_path / "counts.zarr")
+    if counts.shape[0] < counts.shape[1]:
+        pytest.skip("only many users turn")
+    monkeypatch.setattr(plan_module, "STEPS", 60)
 
     def fitted(name):
-        return fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=4, temperature=0.0)
+        return fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=4, temperature=0.0, factors=factors)
 
     turned = fitted("turned.zarr")
     with monkeypatch.context() as patch:

@@ -62,6 +62,17 @@ def test_the_table_has_every_system_with_intervals(tmp_path, monkeypatch):
         assert np.mean(row["R_by_split"]) == pytest.approx(row["R"], abs=1e-6)
 
 
+def test_lists_are_compared_with_tuned_peers_over_splits(tmp_path, monkeypatch):
+    options = ["--sets", "blocks", "--peers", "item-knn", "--splits", "2", "--trials", "2", "--users", "60"]
+    found = run("lists", options, tmp_path, monkeypatch)["blocks"]
+    assert list(found["chosen"]) == ["item-knn"]
+    assert list(found["systems"])[-1] == "item-knn"
+    for measures in found["systems"].values():
+        for one in measures.values():
+            assert one["low"] <= one["difference"] <= one["high"] or np.isnan(one["difference"])
+    assert found["systems"]["defaults"]["R"]["difference"] == 0
+
+
 def test_the_search_for_defaults_judges_every_exponent_of_every_candidate(tmp_path, monkeypatch):
     options = ["--sets", "blocks", "--at", "1", "2", "--first", "2", *FEW]
     rows = pd.DataFrame(run("defaults", options, tmp_path, monkeypatch)["rows"])
