@@ -131,8 +131,8 @@ class PairedSymbols(GivenSettings, Fitted):
     ) -> PairedSymbols:
         """Fit to a counts store, a committed generation in the model store at `path` for every sweep.
 
-        An unfinished fit of the same data and settings goes on where it stopped, to the same bits; settings that are not
-        given are those it began with.
+        An unfinished fit of the same data and settings goes on where it stopped, to the same bits; settings that are
+        not given are those it began with.
 
         Parameters
         ----------
