@@ -13,7 +13,7 @@ from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
 from ..store.storage import open_storage
 from ..store.versions import Versions, find_version
-from ..sweep.plan import Plan
+from ..sweep.plan import CHOLESKY, GRADIENTS, Plan, solver_seconds
 
 
 def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[str]:
@@ -117,5 +117,13 @@ def describe_plan(plan: Plan) -> list[str]:
         "each task": plan.task_bytes(),
         "a generation on disk": plan.generation_bytes(),
     }
+    solved, stepped = (
+        solver_seconds(costs, plan.factors, sum(cut.rows for cut in plan.cuts.values()), plan.pairs)
+        for costs in (CHOLESKY, GRADIENTS)
+    )
+    way = f"{plan.steps} steps of conjugate gradients" if plan.steps else "solving its K x K system (Cholesky)"
+    lines.append(
+        f"  a row is updated by {way}; expected core-seconds a sweep: {solved:.2g} solving, {stepped:.2g} stepping"
+    )
     lines.append("  memory: " + ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items()))
     return lines

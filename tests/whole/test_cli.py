@@ -103,6 +103,7 @@ def test_info_of_both_stores(folder):
     assert "sweep 4, bound" in model
     assert "factors=3" in model
     assert "longer side" in model
+    assert "a row is updated by" in model
 
 
 @pytest.mark.parametrize(
