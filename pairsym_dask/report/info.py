@@ -85,7 +85,7 @@ def describe_model(store: ModelStore) -> list[str]:
         counts = open_counts(last.counts_address)
         last.check_counts(counts.digest, counts.shape, counts.path)
         if last.settings.inference == "variational":
-            lines += describe_plan(Plan.make(counts, last.settings))
+            lines += describe_plan(Plan.make(counts, last.settings, str(last.record.get("solver", "cholesky"))))
     except StoreError as error:
         lines.append(f"  the counts store cannot be opened: {error}")
     return lines
