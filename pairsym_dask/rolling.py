@@ -14,7 +14,7 @@ import fsspec.core
 import xxhash
 from dask.base import tokenize
 
-from .errors import InputError
+from .errors import InputError, MemoryBudgetError
 from .model import PairedSymbols, load
 from .options import one_of, whole_number
 from .pairs.files import find_files
@@ -92,17 +92,21 @@ def roll(
     now = datetime.datetime.now(datetime.UTC)
     new = tuple(Fed(name, content, now.isoformat(timespec="seconds")) for _, name, content in fresh)
     name = versions.begin(new, now)
-    model.update(
-        [one for one, _, _ in fresh],
-        f"{versions.url}/{name}/{COUNTS}",
-        f"{versions.url}/{name}/{MODEL}",
-        sweeps,
-        user=user,
-        item=item,
-        count=count,
-        storage_options=storage_options,
-        **options,
-    )
+    try:
+        model.update(
+            [one for one, _, _ in fresh],
+            f"{versions.url}/{name}/{COUNTS}",
+            f"{versions.url}/{name}/{MODEL}",
+            sweeps,
+            user=user,
+            item=item,
+            count=count,
+            storage_options=storage_options,
+            **options,
+        )
+    except (InputError, MemoryBudgetError):
+        versions.give_up(name)
+        raise
     write_version(versions.storage, name, (*fed, *new))
     if keep is not None:
         versions.prune(keep)

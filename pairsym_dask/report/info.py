@@ -27,7 +27,7 @@ def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[s
     version = find_version(storage)
     if version is not None:
         dates = Versions(storage).names()
-        there = f"{len(dates)} versions, " if dates else ""
+        there = f"{len(dates)} version{'s' * (len(dates) > 1)}, " if dates else ""
         return [
             f"{storage.url}: {there}{len(version.fed)} files and frames fed",
             *describe(version.model, storage_options),

@@ -140,6 +140,10 @@ class Versions:
             raise StoreError(taken.format(self.url, name))
         return name
 
+    def give_up(self, name: str) -> None:
+        """Remove a version that was begun with input that is refused."""
+        self.storage.remove_ours(name, NAMES)
+
     def prune(self, keep: int) -> list[str]:
         """Remove the oldest versions, so that so many are left; nothing that is not ours goes. Their dates."""
         names = self.names()[:-keep]

@@ -121,6 +121,13 @@ def test_nothing_is_fed_twice_by_accident(rolled, tmp_path):
     assert sorted(rolled.iterdir()) == before
 
 
+def test_refused_pairs_leave_no_version_begun(rolled):
+    before = sorted(rolled.iterdir())
+    with pytest.raises(ps.InputError, match="1 without a user"):
+        ps.roll(rolled, pd.DataFrame({"user": [None], "item": [3]}).astype({"user": "Int64"}), progress=False)
+    assert sorted(rolled.iterdir()) == before
+
+
 def test_files_are_known_by_their_content_and_old_versions_go(small_model, tmp_path):
     for day, frame in enumerate(DAYS):
         frame.to_csv(tmp_path / f"day{day}.csv", index=False)
