@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -27,7 +28,9 @@ def pairsym() -> None:
 def main() -> None:
     """Entry point: a clear sentence for errors that a person can do something about."""
     try:
-        pairsym.main(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            pairsym.main(standalone_mode=False)
     except click.exceptions.Abort:
         _stop("interrupted; what was committed is kept", 130)
     except click.ClickException as error:
@@ -43,6 +46,11 @@ def main() -> None:
         if isinstance(error, (PairsymError, OSError)):
             _stop(" ".join(str(error).split()), 2)
         raise
+
+
+def _show_warning(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+    """A sentence, without the line of code that it came from."""
+    click.echo(f"pairsym: {message}", err=True)
 
 
 def _stop(message: str, code: int) -> None:

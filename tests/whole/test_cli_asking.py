@@ -117,6 +117,15 @@ def test_warm_up_compiles_what_a_fit_needs():
     assert not accelerate.is_compiled("no_such_module")
 
 
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_sentences_without_lines_of_code(folder):
+    (folder / "counted.csv").write_text("user,item,count\na,x,2\n")
+    done = run_here("ingest", "counted.csv", "counted.zarr", cwd=folder)
+    assert done.returncode == 0
+    assert 'pairsym: the column "count" of counted.csv is not used: each row is one pair' in done.stderr
+    assert "UserWarning" not in done.stderr
+
+
 def test_tables_are_read_in_the_way_they_are_written(folder):
     (folder / "who-semicolon.csv").write_text("user;age\nuser3;1\nuser5;2\n", encoding="utf-16")
     (folder / "pairs-semicolon.csv").write_text("user;item\nzoë;item1\nzoë;item2\n", encoding="cp1252")
