@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--results", default="workflows/results")
     arguments = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    load = benchmarking.look_at_load()
 
     folder = Path(tempfile.mkdtemp(prefix="pairsym-benchmark-"))
     try:
@@ -149,7 +150,7 @@ def main() -> None:
             f"sweep-k{factors}",
             {
                 "preset": arguments.preset, "scale": arguments.scale, "factors": factors, "threads": threads,
-                "pairs": counts.nnz, "shape": counts.shape, "seconds": results, "ratios": ratios,
+                "pairs": counts.nnz, "shape": counts.shape, "load": load, "seconds": results, "ratios": ratios,
             },
             arguments.results,
         )  # fmt: skip

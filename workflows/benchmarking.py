@@ -21,6 +21,20 @@ import psutil
 PACKAGES = ("pairsym_dask", "implicit", "cmfrec", "pyspark", "numpy", "numba", "dask", "zarr", "pyarrow")
 
 
+QUIET = 0.5  # load average below which a machine does nothing else
+
+
+def look_at_load() -> float:
+    """The load average when a run starts; said aloud where it spoils the ratios."""
+    load = os.getloadavg()[0]
+    if load >= QUIET:
+        print(
+            f"the load average is {load:.2f}: other work slows contenders unequally; ratios want it below {QUIET}",
+            file=sys.stderr,
+        )
+    return round(load, 2)
+
+
 def machine() -> dict[str, Any]:
     """Processor, cores, memory and versions."""
     name = platform.processor() or platform.machine()
