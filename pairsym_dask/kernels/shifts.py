@@ -1,11 +1,14 @@
-"""Kernels of shifts: moves along selection e^-t, bias + t, the direction in which half-sweeps alone walk slowly.
+"""Kernels of shifts: moves along selection e^-t, energies + t, the direction in which half-sweeps alone walk slowly.
 
 Where sigma is small, M pi_i psi_j sigma(a_ij) hardly changes along it, but the censored pairs that a half-sweep holds
-while it draws psi and b tie both to where they are. A shift is a Metropolis step with censored pairs of its own: a
+while it draws psi, v and b tie them to where they are. A shift is a Metropolis step with censored pairs of its own: a
 symbol whose selection s may become s' = s e^-t gets pairs by thinning proposals at the larger of both rates R, which
 leaves Poisson(R - rate sigma(a)) of them, and both ends weigh the same pairs by their own chances:
 
-    prod (s' sigma(a + t) / (s sigma(a)))^c  prod over censored (R - s' sigma(a + t)) / (R - s sigma(a)).
+    prod (s' sigma(a') / (s sigma(a)))^c  prod over censored (R - s' sigma(a')) / (R - s sigma(a)).
+
+a' = a + t g: bias and traits take the step together, along the line that costs their prior least, so that g is one on
+average over the other side's symbols.
 
 R does not change when s and s' change places, so the step is reversible. Symbols move in twos whose selection together
 stays: what is selected sums to one, and all twos of a side can move at once.
@@ -19,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .accelerate import compiled, inlined
-from .draws import CENSORED, CHUNK, _energies, _fill_left, _work_size
+from .draws import CENSORED, CHUNK, ENERGY, _energies, _fill_left, _work_size
 from .simd import aligned, get, keep, pointer, put
 from .streams import STREAM, begin_stream, normal, poisson, uniform
 
@@ -40,8 +43,8 @@ def _partner(turn: int, row: int, rows: int) -> int:
 def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any, out: Any) -> None:
     """Steps t of the rows of a group, whose streams begin at `first`; 0 for a row without a partner.
 
-    Steps do not depend on biases, and their distribution is the same seen from both ends: a normal number on the scale
-    of the log odds of two rows' selection, as wide as their counts let expect, times a random factor.
+    Steps do not depend on traits and biases, and their distribution is the same seen from both ends: a normal number
+    on the scale of the log odds of two rows' selection, as wide as their counts let expect, times a random factor.
     """
     rows = counts.size
     words = np.empty(STREAM, np.uint64)
@@ -66,10 +69,13 @@ def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any
 
 @compiled
 def accept_shifts(
-    match: Any, key: Any, first: int, steps: Any, weights: Any, alpha: float, bias: Any, mean: float, precision: float
+    match: Any, key: Any, first: int, steps: Any, weights: Any, alpha: float, effects: Any, mean: float,
+    precision: float,
 ) -> None:
-    """Put steps that are not accepted to 0; `weights` are log ratios of the rows' pairs, `mean` and `precision` the
-    biases' prior. The rest of the ratio is that of Dirichlet and normal priors, for log selection and bias.
+    """Put steps that are not accepted to 0; `weights` are log ratios of the rows' pairs.
+
+    The rest of the ratio is that of Dirichlet and normal priors: `effects` are what steps are added to, `mean` and
+    `precision` those of their prior.
     """
     rows = steps.size
     words = np.empty(STREAM, np.uint64)
@@ -83,31 +89,46 @@ def accept_shifts(
         begin_stream(stream, key, first + r)
         ratio = 0.0
         for q in (r, p):
-            t, b = steps[q], np.float64(bias[q])
-            # (selection)^alpha N(b | mean, 1 / precision)
-            ratio += weights[q] - alpha * t - precision * t * (b - mean + 0.5 * t)
+            t = steps[q]
+            # (selection)^alpha N(effect | mean, 1 / precision)
+            ratio += weights[q] - alpha * t - precision * t * (effects[q] - mean + 0.5 * t)
         if not math.log(uniform(stream)) < ratio:
             steps[r], steps[p] = 0.0, 0.0
     keep(words)
 
 
+@compiled
+def measure_rows(table: Any, width: int, weights: Any, out: Any) -> None:
+    """Products of the rows of a draw table with some weights, in float64."""
+    for i in range(out.size):
+        total = 0.0
+        for k in range(weights.size):
+            total += np.float64(table[i * width + k]) * weights[k]
+        out[i] = total
+
+
 @inlined
-def _log_ratio(shown: float, hidden: float, growth: float) -> float:
-    """Log ratio of the chances of a censored pair: growth = e^t - 1, shown = sigma(a), hidden = 1 - sigma(a)."""
-    if growth > 0.0:
-        return math.log((hidden + shown * growth) / (max(hidden, LEAST) * (1.0 + shown * growth)))
-    return math.log(max(hidden, LEAST) / ((hidden - shown * growth) * (1.0 + shown * growth)))
+def _hidden(energy: float) -> float:
+    """1 - sigma(a)."""
+    e = math.exp(-abs(energy))
+    return (e if energy > 0.0 else 1.0) / (1.0 + e)
+
+
+@inlined
+def _log_shown(energy: float) -> float:
+    """log sigma(a)."""
+    return min(energy, 0.0) - math.log1p(math.exp(-abs(energy)))
 
 
 @compiled
 def weigh_shifts(
     key: Any, first: int, rates: Any, indptr: Any, indices: Any, counts: Any, kept: Any, alias: Any, own: Any,
-    table: Any, factors: int, steps: Any, of_rows: bool, out: Any,
+    table: Any, factors: int, steps: Any, leans: Any, of_rows: bool, out: Any,
 ) -> None:
     """Add the log ratios of the pairs of rows `first + r` to `out`, by row or by column, whichever side `steps` is of.
 
-    `rates` are expected proposals and `kept`, `alias` the columns' alias table, of the larger of both selections for
-    the side that shifts. All else is as in `add_own_pairs`.
+    `leans` are g of the other side. `rates` are expected proposals and `kept`, `alias` the columns' alias table, of the
+    larger of both selections for the side that shifts. All else is as in `add_own_pairs`.
     """
     rows = rates.size
     width = own.size // max(rows, 1)
@@ -115,9 +136,9 @@ def weigh_shifts(
     chunk = np.empty(CHUNK, np.int64)
     stream, work, columns = pointer(words), aligned(scratch), pointer(chunk)
     own_, table_ = pointer(own), pointer(table)
-    growths = np.empty(steps.size)  # e^t - 1
+    shrunk = np.empty(steps.size)  # e^-|t|
     for k in range(steps.size):
-        growths[k] = math.expm1(steps[k])
+        shrunk[k] = math.exp(-abs(steps[k]))
     for r in range(rows):
         if of_rows and steps[r] == 0.0:
             continue
@@ -138,14 +159,24 @@ def weigh_shifts(
                 put(columns, q, j)
             _energies(table_, width, columns, seen + proposed, work)
             for q in range(seen + proposed):
-                at = r if of_rows else get(columns, q)
-                growth, hidden = growths[at], np.float64(get(work, CENSORED + q))
-                shown = 1.0 - hidden
+                column = get(columns, q)
+                at = r if of_rows else column
+                t, less = steps[at], shrunk[at]
+                hidden = max(np.float64(get(work, CENSORED + q)), LEAST)
+                # s / R and s' / R: one of them is one
+                before, after = (1.0, less) if t > 0.0 else (less, 1.0)
+                if q >= seen and uniform(stream) >= hidden + (1.0 - before) * (1.0 - hidden):
+                    continue
+                energy = np.float64(get(work, ENERGY + q))
+                moved = energy + t * leans[column if of_rows else r]
                 if q < seen:
-                    # s' sigma(a + t) / (s sigma(a)) = 1 / (1 + sigma(a) (e^t - 1))
-                    out[at] -= np.float64(counts[p + q]) * math.log1p(shown * growth)
-                elif uniform(stream) < hidden - shown * min(growth, 0.0):
-                    out[at] += _log_ratio(shown, hidden, growth)
+                    # s' sigma(a') / (s sigma(a))
+                    out[at] += np.float64(counts[p + q]) * (_log_shown(moved) - _log_shown(energy) - t)
+                else:
+                    new = _hidden(moved)
+                    # (R - s' sigma') / (R - s sigma) over R
+                    here, there = hidden + (1.0 - before) * (1.0 - hidden), new + (1.0 - after) * (1.0 - new)
+                    out[at] += math.log(max(there, LEAST) / here)
             p += seen
             waiting -= proposed
     keep(words)

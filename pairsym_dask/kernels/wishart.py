@@ -35,6 +35,23 @@ def factor_lower(square: Any) -> bool:
 
 
 @compiled
+def solve_definite(square: Any, right: Any) -> bool:
+    """square^-1 right in place of `right`, `square` overwritten; whether it was positive definite."""
+    n = square.shape[0]
+    if not factor_lower(square):
+        return False
+    for i in range(n):
+        for k in range(i):
+            right[i] -= square[i, k] * right[k]
+        right[i] /= square[i, i]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            right[i] -= square[k, i] * right[k]
+        right[i] /= square[i, i]
+    return True
+
+
+@compiled
 def draw_normal_wishart(
     key: Any, scatter: Any, freedom: float, strength: float, centre: Any, mean: Any, precision: Any
 ) -> bool:

@@ -141,11 +141,11 @@ class Chain(Fit):
         selected = {side: before.scalar(f"selected_{side}") for side in SIDES}  # what pi and psi are divided by
         long = self.plan.long
 
-        # steps of pi against b_i; n', omega; u_i and b_i; pi; then what they say of their prior
-        users = run.draw("users", own=old, its=old, proposing=selected[long], prior=prior["users"])
+        # steps of pi against u_i and b_i; n', omega; u_i and b_i; pi; then what they say of their prior
+        users = run.draw("users", old, old, selected[long], prior["users"], prior["items"])
         selected["users"], prior["users"] = users.selection, self.hyper(run, "users", users)
-        # steps of psi against b_j; n' and omega anew; v_j and b_j; psi
-        items = run.draw("items", own=old, its=run.written(), proposing=selected[long], prior=prior["items"])
+        # steps of psi against v_j and b_j; n' and omega anew; v_j and b_j; psi
+        items = run.draw("items", old, run.written(), selected[long], prior["items"], prior["users"])
         selected["items"], prior["items"] = items.selection, self.hyper(run, "items", items)
 
         # log p(i, j) of an observed pair at (users new, items old), where the items' pairs were drawn

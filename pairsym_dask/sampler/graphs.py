@@ -11,6 +11,7 @@ from ..store.arrays import Sealed
 from ..store.model_store import Commit
 from . import tasks
 from .hyper import Prior
+from .shifts import Slope
 from .tasks import Closed, DrawJob
 
 
@@ -49,44 +50,48 @@ class Passes(Attempt[DrawJob]):
         ]
         return self._close(self.run(f"start {side}", steps, keys))
 
-    def draw(self, side: str, own: Sealed, its: Sealed, proposing: float, prior: Prior) -> Half:
+    def draw(self, side: str, own: Sealed, its: Sealed, proposing: float, prior: Prior, its_prior: Prior) -> Half:
         """The half-sweep of one side; `proposing` is what the long side's selection sums to."""
         steps = self.steps()
         old, others, before = steps.hold("own", own), steps.hold("its", its), steps.hold("prior", prior)
+        slope = steps.hold("slope", Slope.make(prior, its_prior)) if self.job.settings.biases else None
         if side == self.job.plan.long:
             keys = [
                 steps.add(
-                    f"draw-{side}", block, tasks.draw_block, steps.job, side, old, others, proposing, before, block
+                    f"draw-{side}", block, tasks.draw_block, steps.job, side, old, others, proposing, before, slope,
+                    block,
                 )
                 for block in range(self.job.plan.count(side))
-            ]
+            ]  # fmt: skip
         else:
-            taken = self._shift(steps, side, old, others, proposing, before) if self.job.settings.biases else None
+            taken = None if slope is None else self._shift(steps, side, old, others, proposing, slope)
             keys = [
                 steps.add(
                     f"draw-{side}", block, tasks.draw_gathered_block, steps.job, side, stats, before, taken, block
                 )
-                for block, stats in enumerate(self._gather(steps, side, old, others, proposing, taken))
+                for block, stats in enumerate(self._gather(steps, side, old, others, proposing, slope, taken))
             ]
         return self._close(self.run(f"draw {side}", steps, keys))
 
-    def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: float, prior: str) -> str:
+    def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: float, slope: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
         weights = [
-            steps.add(f"weigh-{side}", share, tasks.weigh_share, steps.job, side, own, its, proposing, share)
+            steps.add(f"weigh-{side}", share, tasks.weigh_share, steps.job, side, own, its, proposing, slope, share)
             for share in range(len(self.job.plan.shares))
         ]
         total = steps.tree("weights", side, tasks.add_weights, weights)
-        return steps.add(f"take-steps-{side}", 0, tasks.take_steps, steps.job, side, own, prior, total)
+        return steps.add(f"take-steps-{side}", 0, tasks.take_steps, steps.job, side, own, slope, total)
 
-    def _gather(self, steps: Steps, side: str, own: str, its: str, proposing: float, taken: str | None) -> list[str]:
+    def _gather(
+        self, steps: Steps, side: str, own: str, its: str, proposing: float, slope: str | None, taken: str | None
+    ) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots, blocks, step = [], range(self.job.plan.count(side)), self.job.room.bundle
         for bundle in (blocks[k : k + step] for k in range(0, len(blocks), step)):
             gathered = [
                 steps.add(
                     f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, steps.job, side, own, its, proposing,
-                    taken, bundle, share,
+                    slope, taken, bundle, share,
                 )
                 for share in range(len(self.job.plan.shares))
             ]  # fmt: skip

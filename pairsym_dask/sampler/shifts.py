@@ -1,4 +1,4 @@
-"""Shifts of selection against bias for blocks in memory, before their half-sweep: see `kernels/shifts.py`.
+"""Shifts of selection against energies for blocks in memory, before their half-sweep: see `kernels/shifts.py`.
 
 Rows of the long side shift in twos within their block, the short side's in twos of all of it.
 """
@@ -10,11 +10,60 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.layout import padded_width
-from ..kernels.shifts import accept_shifts, propose_shifts, weigh_shifts
+from ..kernels.shifts import accept_shifts, measure_rows, propose_shifts, weigh_shifts
+from ..kernels.wishart import solve_definite
 from ..settings import Settings
 from ..store.cuts import Tile
 from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Columns, Drawn, Keys
 from .hyper import Prior
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Along which line [traits, bias] of a side step: the one that costs its prior least.
+
+    With z = [mean traits of the other side, 1] and the prior N(m, S) of [traits, bias] a step of t adds
+    t S z / z^T S z: then the effect z^T [traits, bias], the energy with an average symbol, grows by t, and its prior is
+    N(z^T m, z^T S z).
+    """
+
+    to: np.ndarray  # z
+    along: np.ndarray  # S z / z^T S z
+    mean: float
+    precision: float
+
+    @staticmethod
+    def make(own: Prior, other: Prior) -> Slope:
+        to = np.append(other.mean, 1.0)
+        along, square = other.mean.copy(), own.precision.copy()
+        solve_definite(square, along)
+        along = np.append(along, 1.0 / own.bias_precision)
+        variance = float((to * along).sum())
+        mean = float((to * np.append(own.mean, own.bias_mean)).sum())
+        return Slope(to, along / variance, mean, 1.0 / variance)
+
+    def effects(self, table: np.ndarray) -> np.ndarray:
+        """What the energies of a side's symbols are with an average one of the other side."""
+        return self._measure(table, np.concatenate([self.to[:-1], [0.0, 1.0]]))
+
+    def leans(self, table: np.ndarray) -> np.ndarray:
+        """How much the energies with symbols of the other side grow by a step of one."""
+        return self._measure(table, np.append(self.along, 0.0))
+
+    def _measure(self, table: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Products of table rows [traits, one, bias] with weights."""
+        width = padded_width(self.to.size - 1)
+        out = np.empty(table.size // width)
+        measure_rows(table, width, weights, out)
+        return out
+
+    def shifted(self, old: Drawn, steps: np.ndarray) -> Drawn:
+        """Rows after their steps."""
+        return Drawn(
+            (old.traits + np.outer(steps, self.along[:-1])).astype(old.traits.dtype),
+            (old.bias + steps * self.along[-1]).astype(old.bias.dtype),
+            old.selection * np.exp(-steps),
+        )
 
 
 @dataclass(frozen=True)
@@ -50,44 +99,41 @@ def larger(old: Drawn, steps: np.ndarray) -> np.ndarray:
 
 
 def accept(
-    keys: Keys, settings: Settings, side: str, first: int, old: Drawn, steps: np.ndarray, weights: np.ndarray,
-    prior: Prior,
+    keys: Keys, settings: Settings, side: str, first: int, table: np.ndarray, steps: np.ndarray, weights: np.ndarray,
+    slope: Slope,
 ) -> np.ndarray:  # fmt: skip
     """The steps that are taken, 0 for the others."""
     taken = steps.copy()
     accept_shifts(
-        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, weights, settings.alpha, old.bias, prior.bias_mean,
-        prior.bias_precision,
+        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, weights, settings.alpha, slope.effects(table),
+        slope.mean, slope.precision,
     )  # fmt: skip
     return taken
 
 
-def shifted(old: Drawn, steps: np.ndarray) -> Drawn:
-    """Rows after their steps."""
-    return Drawn(old.traits, (old.bias + steps).astype(old.bias.dtype), old.selection * np.exp(-steps))
-
-
 def shift_rows(
     keys: Keys, settings: Settings, side: str, first: int, old: Drawn, counts: np.ndarray, scale: float, tile: Tile,
-    columns: Columns, prior: Prior,
+    columns: Columns, slope: Slope,
 ) -> np.ndarray:  # fmt: skip
     """The steps that a block of the long side takes; `scale` times selection are expected proposals."""
     steps, weights = propose(keys, side, first, old, counts), np.zeros(counts.size)
+    table = old.table(padded_width(settings.factors))
     weigh_shifts(
         keys.of(WEIGHTS, side), first, scale * larger(old, steps), tile.indptr, tile.indices, tile.counts,
-        columns.kept, columns.alias, old.table(padded_width(settings.factors)), columns.table, settings.factors, steps,
-        True, weights,
+        columns.kept, columns.alias, table, columns.table, settings.factors, steps,
+        slope.leans(columns.table), True, weights,
     )  # fmt: skip
-    return accept(keys, settings, side, first, old, steps, weights, prior)
+    return accept(keys, settings, side, first, table, steps, weights, slope)
 
 
 def weigh_columns(
     keys: Keys, settings: Settings, side: str, first: int, long: Drawn, scale: float, tile: Tile, shifting: Shifting,
-    weights: np.ndarray,
+    slope: Slope, weights: np.ndarray,
 ) -> None:  # fmt: skip
     """Add what a block of the long side says of the steps of the short `side`."""
+    table = long.table(padded_width(settings.factors))
     weigh_shifts(
         keys.of(WEIGHTS, side), first, scale * shifting.mass * long.selection, tile.indptr, tile.indices, tile.counts,
-        shifting.columns.kept, shifting.columns.alias, long.table(padded_width(settings.factors)),
-        shifting.columns.table, settings.factors, shifting.steps, False, weights,
+        shifting.columns.kept, shifting.columns.alias, table, shifting.columns.table, settings.factors, shifting.steps,
+        slope.leans(table), False, weights,
     )  # fmt: skip

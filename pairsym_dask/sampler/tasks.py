@@ -28,7 +28,7 @@ from ..sweep.tasks import on_worker
 from .halves import START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
 from .hyper import Prior
 from .plan import DrawPlan
-from .shifts import Shifting, accept, shift_rows, shifted, weigh_columns
+from .shifts import Shifting, Slope, accept, shift_rows, weigh_columns
 
 ARRAYS = ("traits", "bias", "selection")
 
@@ -75,12 +75,13 @@ class DrawJob:
         parts = [self.read(sealed, side, block) for block in range(self.plan.count(side))]
         return Drawn(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
 
-    def columns(self, sealed: Sealed, steps: np.ndarray | None = None) -> Columns:
+    def columns(self, sealed: Sealed, slope: Slope | None = None, steps: np.ndarray | None = None) -> Columns:
         """The short side of a state, after its steps if it took some; kept."""
 
         def make() -> Columns:
             whole = self.short(sealed)
-            return Columns.make(whole if steps is None else shifted(whole, steps), self.settings.factors)
+            moved = whole if slope is None or steps is None else slope.shifted(whole, steps)
+            return Columns.make(moved, self.settings.factors)
 
         kept: Columns = self._once("columns" if steps is None else "shifted", sealed, make)
         return kept
@@ -191,14 +192,16 @@ def take_over_block(job: DrawJob, side: str, start: Commit, block: int) -> Close
 
 
 @on_worker
-def draw_block(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, prior: Prior, block: int) -> Closed:
+def draw_block(
+    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, prior: Prior, slope: Slope | None, block: int
+) -> Closed:
     """Draw a block of the long side: steps, pairs, then rows; `total` is what the side's old selection sums to."""
     first, _ = job.plan.row_range(side, block)
     old, counts, steps = job.read(own, side, block), job.marginal(side, block), None
     scale, tile, columns = job.plan.proposals / total, job.tile(block), job.columns(its)
-    if job.settings.biases:
-        steps = shift_rows(job.keys, job.settings, side, first, old, counts, scale, tile, columns, prior)
-        old = shifted(old, steps)
+    if slope is not None:
+        steps = shift_rows(job.keys, job.settings, side, first, old, counts, scale, tile, columns, slope)
+        old = slope.shifted(old, steps)
     traits, bias, censored, totals = draw_own(
         job.keys, job.settings, side, first, old, scale * old.selection, tile, columns, prior,
         lambda row: job.complain(side, block, row),
@@ -208,7 +211,9 @@ def draw_block(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, 
 
 
 @on_worker
-def weigh_share(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, share: int) -> np.ndarray:
+def weigh_share(
+    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, slope: Slope, share: int
+) -> np.ndarray:
     """What a share of the long side says of the steps of the short side."""
     shifting = job.shifting(own)
     weights = np.zeros(shifting.steps.size)
@@ -216,7 +221,7 @@ def weigh_share(job: DrawJob, side: str, own: Sealed, its: Sealed, total: float,
         first, _ = job.plan.row_range(job.plan.long, block)
         weigh_columns(
             job.keys, job.settings, side, first, job.read(its, job.plan.long, block), job.plan.proposals / total,
-            job.tile(block), shifting, weights,
+            job.tile(block), shifting, slope, weights,
         )  # fmt: skip
     return weights
 
@@ -226,20 +231,22 @@ def add_weights(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 @on_worker
-def take_steps(job: DrawJob, side: str, own: Sealed, prior: Prior, weights: np.ndarray) -> np.ndarray:
+def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, weights: np.ndarray) -> np.ndarray:
     """The steps that the short side takes."""
-    return accept(job.keys, job.settings, side, 0, job.short(own), job.shifting(own).steps, weights, prior)
+    shifting = job.shifting(own)
+    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, weights, slope)
 
 
 @on_worker
 def gather_pairs(
-    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, steps: np.ndarray | None, bundle: range, share: int
-) -> Gathered:
+    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, slope: Slope | None, steps: np.ndarray | None,
+    bundle: range, share: int,
+) -> Gathered:  # fmt: skip
     """Statistics of some blocks of the short side over a share of the long side, whose selection sums to `total`."""
     plan, size = job.plan, draw_statistics_size(job.settings.factors)
     start, stop = plan.row_range(side, bundle[0])[0], plan.row_range(side, bundle[-1])[1]
     stats, censored = np.zeros((stop - start, size), job.settings.dtype), np.zeros(stop - start, np.int64)
-    totals, columns = np.zeros(TOTALS), job.columns(own, steps)
+    totals, columns = np.zeros(TOTALS), job.columns(own, slope, steps)
     for block in plan.shares[share]:
         long = job.read(its, plan.long, block)
         rates = plan.proposals / total * long.selection

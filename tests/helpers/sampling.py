@@ -21,7 +21,7 @@ from pairsym_dask.sampler.halves import (
     gather,
 )
 from pairsym_dask.sampler.hyper import RATE, SHAPE, STRENGTH, Prior, draw_prior
-from pairsym_dask.sampler.shifts import Shifting, accept, shift_rows, shifted, weigh_columns
+from pairsym_dask.sampler.shifts import Shifting, Slope, accept, shift_rows, weigh_columns
 from pairsym_dask.settings import Settings
 from pairsym_dask.store.cuts import Tile
 
@@ -75,6 +75,7 @@ def sweep(
         return proposals / drawn.selection.sum() * drawn.selection
 
     def shift_users(users: Drawn) -> Drawn:
+        slope = Slope.make(state.user_prior, state.item_prior)
         parts, step = [], block or counts.shape[0]
         for first in range(0, counts.shape[0], step):
             rows = slice(first, first + step)
@@ -83,17 +84,19 @@ def sweep(
             parts.append(
                 shift_rows(
                     keys, settings, "users", first, some, counts[rows].sum(1), scale, tile_of(counts[rows]), columns,
-                    state.user_prior,
+                    slope,
                 )
             )  # fmt: skip
-        return shifted(users, np.concatenate(parts))
+        return slope.shifted(users, np.concatenate(parts))
 
-    def shift_items(items: Drawn, users: Drawn) -> Drawn:
+    def shift_items(items: Drawn, users: Drawn, user_prior: Prior) -> Drawn:
+        slope = Slope.make(state.item_prior, user_prior)
         shifting = Shifting.make(keys, settings, "items", items, counts.sum(0))
         weights = np.zeros(counts.shape[1])
         scale = proposals / users.selection.sum()
-        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, weights)
-        return shifted(items, accept(keys, settings, "items", 0, items, shifting.steps, weights, state.item_prior))
+        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, slope, weights)
+        table = shifting.columns.table
+        return slope.shifted(items, accept(keys, settings, "items", 0, table, shifting.steps, weights, slope))
 
     def hyper(side: str, drawn: Drawn) -> Prior:
         if not settings.hyperpriors:
@@ -109,7 +112,7 @@ def sweep(
     users = Drawn(traits, bias, draw_selection(keys, settings, "users", 0, counts.sum(1) + censored))
     user_prior = hyper("users", users)
     if settings.biases:
-        columns = Columns.make(shift_items(state.items, users), settings.factors)
+        columns = Columns.make(shift_items(state.items, users, user_prior), settings.factors)
     stats = np.zeros((counts.shape[1], draw_statistics_size(settings.factors)), settings.dtype)
     censored, totals = np.zeros(counts.shape[1], np.int64), np.zeros(TOTALS)
     gather(keys, settings, "items", 0, users, rates(users), tile, columns, 0, 2**16, stats, censored, totals)
