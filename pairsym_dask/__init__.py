@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test keeps it the sam
     from .pairs.splits import split_by_fraction as split_by_fraction
     from .pairs.time_splits import leave_last_out as leave_last_out
     from .pairs.time_splits import split_by_time as split_by_time
+    from .report.calibrate import calibrate as calibrate
     from .rolling import roll as roll
     from .store.counts import Counts as Counts
     from .store.counts import open_counts as open_counts
@@ -50,6 +51,7 @@ else:
         "evaluate": "evaluation.evaluate",
         "compare": "evaluation.evaluate",
         "tune": "evaluation.tune",
+        "calibrate": "report.calibrate",
         "benchmark": "benchmarks.benchmark",
         "PairsymError": "errors",
         "InputError": "errors",

@@ -178,6 +178,7 @@ class Fitted(Answers):
         path: str | os.PathLike[str],
         evaluation: Evaluation | Comparison | None = None,
         titles: Any = None,
+        calibration: Any = None,
     ) -> None:
         """Write one HTML page about the data, the fit and the posterior.
 
@@ -191,6 +192,8 @@ class Fitted(Answers):
             What `evaluate` or `compare` gave, for a section of its own.
         titles : dict, Series or DataFrame, optional
             Your own table of items, as in `recommend`: titles stand beside the labels.
+        calibration : Calibration, optional
+            What `calibrate` gave, for sections of its own.
 
         Returns
         -------
@@ -203,8 +206,7 @@ class Fitted(Answers):
         """
         from .report.report import write_report
 
-        self._predictor  # noqa: B018 (a chain has no such page yet, and says so)
-        write_report(self, self._fitted, path, evaluation, titles)
+        write_report(self, self._fitted, path, evaluation, titles, calibration)
 
     def __repr__(self) -> str:
         if self._commit is None:

@@ -21,6 +21,7 @@ from .store.versions import find_version
 from .sweep.fit import fit
 from .sweep.resume import first_commit
 
+SWEEPS_OF_DRAWS = 600
 COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
 
 
@@ -141,7 +142,7 @@ class PairedSymbols(GivenSettings, Fitted):
         path : path
             The model store.
         sweeps : int, optional
-            Sweeps in total: 20 by default, for draws 300.
+            Sweeps in total: 20 by default, for draws 600.
         tol : float, optional
             Stop when the bound's relative change is within it.
         memory : int or str, optional
@@ -195,17 +196,13 @@ class PairedSymbols(GivenSettings, Fitted):
         if progress and not is_compiled("rows"):
             print(COMPILING, file=sys.stderr)
         try:
-            if settings.inference == "gibbs":
-                if tol is not None:
-                    raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
+            sampling = _sampling(settings, tol, burn, thin, start)
+            if sampling:
                 sample(
-                    counts, settings, store, sweeps=300 if sweeps is None else sweeps, burn=burn,
-                    thin=5 if thin is None else thin, start=None if start is None else start._fitted, **common,
+                    counts, settings, store, sweeps=SWEEPS_OF_DRAWS if sweeps is None else sweeps,
+                    start=None if start is None else start._fitted, **sampling, **common,
                 )  # fmt: skip
             else:
-                for name, value in (("burn", burn), ("thin", thin), ("start", start)):
-                    if value is not None:
-                        raise InputError(f'{name} is for draws: it needs inference="gibbs"')
                 fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, **common)
         except KeyboardInterrupt:
             if store.is_model() and store.commits():
@@ -219,7 +216,7 @@ class PairedSymbols(GivenSettings, Fitted):
         source: Any,
         counts: str | os.PathLike[str],
         path: str | os.PathLike[str],
-        sweeps: int = 3,
+        sweeps: int | None = None,
         tol: float | None = None,
         memory: int | str | None = None,
         client: Any = None,
@@ -235,13 +232,16 @@ class PairedSymbols(GivenSettings, Fitted):
         separator: str | None = None,
         encoding: str | None = None,
         decimal: str = ".",
+        burn: int | None = None,
+        thin: int | None = None,
         threads: int | None = None,
         keep: int | Iterable[int] | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> PairedSymbols:
         """Fit to more pairs, of known and of new symbols, from where this model stands.
 
-        A few sweeps reach the bound of twenty from scratch. This model and its stores stay as they are.
+        A few sweeps (3) reach the bound of twenty from scratch; a chain starts from this one's last sweep and takes as
+        many as in `fit`. This model and its stores stay as they are.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ class PairedSymbols(GivenSettings, Fitted):
             A new counts store: the pairs that this model was fitted to and the new ones.
         path : path
             A new model store, whose sweep 0 is this model with every new symbol as its average one.
-        sweeps, tol, memory, client, progress, callback, threads, keep
+        sweeps, tol, memory, client, progress, callback, burn, thin, threads, keep
             As in `fit`: an unfinished update with the same arguments goes on where it stopped, to the same bits.
         user, item, count : column names
             Without `count` each row is one pair. Repeated pairs are added up.
@@ -282,10 +282,12 @@ class PairedSymbols(GivenSettings, Fitted):
         """
         settings, store = Settings.going_on(self.get_params(), self._fitted.settings), ModelStore(path, storage_options)
         columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), time)
+        sampling = _sampling(settings, tol, burn, thin)
+        sweeps = (SWEEPS_OF_DRAWS if sampling else 3) if sweeps is None else sweeps
         try:
             grown = update(
-                self._predictor.commit, self.counts, settings, source, columns, counts, store,
-                dict(storage_options or {}), sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
+                self._fitted, self.counts, settings, source, columns, counts, store, dict(storage_options or {}),
+                sampling=sampling, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
                 progress=progress, callback=callback, keep=keep, half_life=half_life,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -320,6 +322,18 @@ class PairedSymbols(GivenSettings, Fitted):
         model = load(self.path, self._counts, storage_options=options)
         model._home = self._home
         return model
+
+
+def _sampling(settings: Settings, tol: Any, burn: Any, thin: Any, start: Any = None) -> dict[str, Any]:
+    """Options of draws, none for a variational fit; those of the other kind are refused."""
+    if settings.inference == "gibbs":
+        if tol is not None:
+            raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
+        return {"burn": burn, "thin": 5 if thin is None else thin}
+    for name, value in (("burn", burn), ("thin", thin), ("start", start)):
+        if value is not None:
+            raise InputError(f'{name} is for draws: it needs inference="gibbs"')
+    return {}
 
 
 def _interrupted(store: ModelStore) -> FitInterrupted:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from .draws import draws_dataset, draws_of, is_chain
+from . import draw_neighbours
+from .draws import DrawPredictor, draws_dataset, draws_of, is_chain
 from .lists import Lists
 from .neighbours import export_factors, export_table, similar, users_for
 from .predict import lazy_dataset
@@ -59,8 +60,7 @@ class Answers(Lists):
         >>> sorted(ps.load("model.zarr").similar_items("go")["item"])
         ['chess', 'poker']
         """
-        (position,) = self.counts.positions("items", [item])
-        found = similar(self._predictor, "items", int(position), check_n(n), measure, client=client, threads=threads)
+        found = self._similar("items", item, n, measure, client=client, threads=threads)
         return found if titles is None else with_titles(found, titles)
 
     def similar_users(
@@ -91,8 +91,14 @@ class Answers(Lists):
         >>> sorted(ps.load("model.zarr").similar_users("ann")["user"])
         ['bob', 'eve']
         """
-        (position,) = self.counts.positions("users", [user])
-        return similar(self._predictor, "users", int(position), check_n(n), measure, client=client, threads=threads)
+        return self._similar("users", user, n, measure, client=client, threads=threads)
+
+    def _similar(self, side: str, label: Any, n: int, measure: str, **where: Any) -> pd.DataFrame:
+        (position,) = self.counts.positions(side, [label])
+        predictor = self._answering
+        if isinstance(predictor, DrawPredictor):
+            return draw_neighbours.similar(predictor, side, int(position), check_n(n), measure, **where)
+        return similar(predictor, side, int(position), check_n(n), measure, **where)
 
     def recommend_users(
         self,
@@ -135,10 +141,11 @@ class Answers(Lists):
         2
         """
         (position,) = self.counts.positions("items", [item])
-        return users_for(
-            self._predictor, int(position), check_n(n), exclude_seen, self._exponent(popularity),
-            check_interval(interval), client=client, threads=threads,
-        )  # fmt: skip
+        predictor, where = self._answering, {"client": client, "threads": threads}
+        ranking = (int(position), check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
+        if isinstance(predictor, DrawPredictor):
+            return draw_neighbours.users_for(predictor, *ranking, **where)
+        return users_for(predictor, *ranking, **where)
 
     @overload
     def export_factors(

@@ -78,6 +78,7 @@ class DrawPredictor:
     def __init__(self, commits: list[Commit], counts: Counts) -> None:
         self.commits, self.counts = commits, counts
         self.commit = commits[-1]
+        self.covariances: dict[str, np.ndarray] = {}  # of the sides by draw, as `draw_neighbours` finds them
         self._kept: dict[int, ItemDraw] = {}
         self._reading = threading.Lock()
         rows, settings = self.commit.record["rows"]["items"], self.commit.settings

@@ -9,12 +9,13 @@ to nothing as sweeps go on, is a part of its own, so that the parts add up to th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ..store.commit import read_rows
+from ..store.counts import Counts
 from ..sweep.background import lambda_of
 from .predict import Predictor, Symbols, energy_of_pairs, sigma_of
 
@@ -54,10 +55,7 @@ def explain(predictor: Predictor, user: int, item: int, n: int) -> Explanation:
     commit, counts, settings = predictor.commit, predictor.counts, predictor.commit.settings
     items, me = predictor.items, predictor.users(np.array([user]))
     background = commit.sealed.read_array(commit.arrays["items/background"])  # t_j
-    block, row = divmod(user, counts.cuts["users"].block)
-    tile = counts.rows("users", block)
-    mine = slice(*tile.indptr[row : row + 2])
-    seen, count = tile.indices[mine].astype(np.int64), tile.counts[mine].astype(np.float64)
+    seen, count = seen_of(counts, user)
 
     # The user's update (design of one pass): W_ij, P and h_i, in float64.
     censored = (
@@ -79,26 +77,53 @@ def explain(predictor: Predictor, user: int, item: int, n: int) -> Explanation:
     unseen = -(censored / 2 * daggers[0] + star * (daggers[1] + bias * daggers[0])) @ direction
     taste = float(me.mean[0].astype(np.float64) @ m[item])
 
+    mean, variance = energy_of_pairs(_double(me), _double(items.take(np.array([item]))))
+    total = Total(
+        float(mean[0]), float(np.sqrt(variance[0])), float(sigma_of(mean, variance)[0]),
+        float(predictor.popularity[item]),
+    )  # fmt: skip
+    first = {"user bias": bias, "item bias": float(items.bias[item])}
+    last = {"censored pairs": float(unseen), "not settled yet": taste - float(pull.sum()) - float(unseen)}
+    return add_up(counts, user, item, n, (seen, count, pull), first, last, total)
+
+
+class Total(NamedTuple):
+    """What the parts of an energy come to: see `Explanation`."""
+
+    energy: float
+    sd: float
+    sigma: float
+    popularity: float
+
+
+def add_up(
+    counts: Counts, user: int, item: int, n: int, pulls: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first: dict[str, float], last: dict[str, float], total: Total,
+) -> Explanation:  # fmt: skip
+    """Parts by name with the seen items between them: `pulls` are their positions, counts and parts of the energy."""
+    seen, count, pull = pulls
     most = np.lexsort((seen, -np.abs(pull)))
     named, rest = most[:n], most[n:]
     labels = counts.item_ids[seen[named]]
     lines: list[tuple[str, Any, float, float]] = [
-        ("user bias", None, np.nan, bias),
-        ("item bias", None, np.nan, float(items.bias[item])),
+        *((name, None, np.nan, energy) for name, energy in first.items()),
         *(("seen item", label, count[k], pull[k]) for label, k in zip(labels.tolist(), named, strict=True)),
     ]
     if rest.size:
         lines.append((f"{rest.size} other seen items", None, count[rest].sum(), pull[rest].sum()))
-    lines.append(("censored pairs", None, np.nan, unseen))
-    lines.append(("not settled yet", None, np.nan, taste - pull.sum() - unseen))
-    mean, variance = energy_of_pairs(_double(me), _double(items.take(np.array([item]))))
+    lines += [(name, None, np.nan, energy) for name, energy in last.items()]
     frame = pd.DataFrame(lines, columns=["part", "item", "count", "energy"])
     frame["item"] = pd.Series([line[1] for line in lines], dtype=object)
     who, what = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
-    return Explanation(
-        who, what, frame, float(mean[0]), float(np.sqrt(variance[0])),
-        float(sigma_of(mean, variance)[0]), float(predictor.popularity[item]),
-    )  # fmt: skip
+    return Explanation(who, what, frame, *total)
+
+
+def seen_of(counts: Counts, user: int) -> tuple[np.ndarray, np.ndarray]:
+    """Items of a user's pairs, and how often each was seen."""
+    block, row = divmod(user, counts.cuts["users"].block)
+    tile = counts.rows("users", block)
+    mine = slice(*tile.indptr[row : row + 2])
+    return tile.indices[mine].astype(np.int64), tile.counts[mine].astype(np.float64)
 
 
 def _double(symbols: Symbols) -> Symbols:

@@ -65,8 +65,8 @@ class Folded:
         return self.audience.labels
 
     @property
-    def users(self) -> Symbols:
-        """Mean and variance of traits and biases."""
+    def users(self) -> Any:
+        """Mean and variance of traits and biases, or draws of them."""
         return self.audience.users
 
     def __len__(self) -> int:
@@ -100,10 +100,10 @@ def fold_in(
 ) -> Folded:
     """Posterior of the users of a frame, blocks of users as dask tasks."""
     labels, pairs = read_pairs(frame, counts, columns)
-    blocks = list(_blocks(pairs.indptr))
+    blocks = list(blocks_of(pairs.indptr))
     steps = Steps(uuid.uuid4().hex[:12])
     model = steps.hold("model", FittedItems(commit, counts))
-    keys = [steps.add("fold-in-users", k, fold_block, model, _cut(pairs, *block)) for k, block in enumerate(blocks)]
+    keys = [steps.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block)) for k, block in enumerate(blocks)]
     results = Executor(client, threads).run(steps.graph, keys)
     values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
     background = np.concatenate([result[1] for result in results])
@@ -202,7 +202,7 @@ def _some(labels: np.ndarray, name: str = "") -> str:
     return f"{name}{'s' if labels.size > 1 else ''} {text}{more}" if name else f"{text}{more}"
 
 
-def _blocks(indptr: np.ndarray) -> Any:
+def blocks_of(indptr: np.ndarray) -> Any:
     """Ranges of rows, each of not too many users or pairs."""
     first, n = 0, indptr.size - 1
     while first < n:
@@ -212,7 +212,7 @@ def _blocks(indptr: np.ndarray) -> Any:
         first = stop
 
 
-def _cut(pairs: Tile, first: int, stop: int) -> Tile:
+def cut_rows(pairs: Tile, first: int, stop: int) -> Tile:
     start, end = pairs.indptr[first], pairs.indptr[stop]
     return Tile(pairs.indptr[first : stop + 1] - start, pairs.indices[start:end], pairs.counts[start:end])
 

@@ -10,7 +10,9 @@ import pandas as pd
 from tqdm import tqdm
 
 from ..pairs.parts import Columns
+from . import draw_explain, draw_fold_in
 from .batch import recommend_all
+from .draws import DrawPredictor
 from .explain import Explanation, explain
 from .fold_in import Folded, fold_in
 from .predictions import Predictions
@@ -216,8 +218,10 @@ class Lists(Predictions):
         >>> model.recommend(newcomer, n=1)["item"].tolist()
         ['poker']
         """
-        commit = self._predictor.commit
-        return fold_in(commit, self.counts, frame, Columns(user, item, count), client=client, threads=threads)
+        predictor, columns = self._answering, Columns(user, item, count)
+        if isinstance(predictor, DrawPredictor):
+            return draw_fold_in.fold_in(predictor, frame, columns, client=client, threads=threads)
+        return fold_in(predictor.commit, self.counts, frame, columns, client=client, threads=threads)
 
     def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
         """Why an item suits a user or does not.
@@ -241,4 +245,7 @@ class Lists(Predictions):
         True
         """
         (row,), (column,) = self.counts.positions("users", [user]), self.counts.positions("items", [item])
-        return explain(self._predictor, int(row), int(column), check_n(n))
+        predictor = self._answering
+        if isinstance(predictor, DrawPredictor):
+            return draw_explain.explain(predictor, int(row), int(column), check_n(n))
+        return explain(predictor, int(row), int(column), check_n(n))

@@ -47,7 +47,7 @@ def similar(predictor: Predictor, side: str, position: int, n: int, measure: str
         arguments = (one, covariance, position, n)
         found = _over_users("similar-users", _similar_block, predictor, arguments, where)
     places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    best = _first(likeness, places, n)
+    best = first_of(likeness, places, n)
     labels = predictor.counts.labels(side)[places[best]]
     return pd.DataFrame({side[:-1]: labels, "rank": np.arange(best.size) + 1, "similarity": likeness[best]})
 
@@ -77,11 +77,11 @@ def _most_like(
     likeness = likeness_of(one, others, covariance)
     places = np.arange(first, first + likeness.size)
     kept = places != left_out
-    best = _first(likeness[kept], places[kept], n)
+    best = first_of(likeness[kept], places[kept], n)
     return places[kept][best], likeness[kept][best]
 
 
-def _first(values: np.ndarray, places: np.ndarray, n: int) -> np.ndarray:
+def first_of(values: np.ndarray, places: np.ndarray, n: int) -> np.ndarray:
     """Indices of the n largest values, largest first, equal ones by place."""
     if values.size > 4 * n:  # sort few
         least = np.partition(values, values.size - n)[values.size - n]
@@ -117,7 +117,7 @@ def users_for(
     found = _over_users("recommend-item", _users_block, predictor, arguments, where)
     total = sum(part[-1] for part in found)
     places, score, selection, mean, variance = (np.concatenate(parts) for parts in list(zip(*found, strict=True))[:-1])
-    best = _first(score, places, n)
+    best = first_of(score, places, n)
     belief = beliefs(mean[best], variance[best], interval)
     return pd.DataFrame(
         {
@@ -224,5 +224,5 @@ def _users_block(
         kept[np.searchsorted(tile.indptr, np.flatnonzero(tile.indices == item), "right") - 1] = False
     (score,) = Ranking.of(commit.settings).scores(mean, variance, selection, (popularity,))
     places, score = positions[kept], score[kept]
-    best = _first(score, places, n)
+    best = first_of(score, places, n)
     return places[best], score[best], selection[kept][best], mean[kept][best], variance[kept][best], sigma @ selection

@@ -44,8 +44,8 @@ class Predictions(ABC):
         predictor = self._answering
         if isinstance(predictor, DrawPredictor):
             raise InputError(
-                "this answer needs a variational fit: the model holds draws, which answer recommend, recommend_all, "
-                "probability, conditional, contrast, scores, score, evaluate and to_xarray"
+                "this answer needs a variational fit: the model holds draws, whose traits turn from draw to draw, so "
+                "a mean of them says nothing; to_xarray has every draw"
             )
         return predictor
 

@@ -22,6 +22,7 @@ from ..pairs.matrices import is_matrix
 from ..pairs.parts import Columns, Reading
 from ..pairs.sources import list_sources
 from ..pairs.times import HalfLife
+from ..sampler.chain import sample
 from ..settings import SIDES, Settings
 from ..store.commit import Commit
 from ..store.counts import RECORD, Counts, open_counts
@@ -47,11 +48,12 @@ def update(
     threads: int | None = None,
     memory: int | str | None = None,
     progress: bool = False,
+    sampling: dict[str, Any] | None = None,
     **fitting: Any,
 ) -> Counts:
     """Write the counts store at `grown`, fit to it in `store` from the rows of `commit`; the new counts.
 
-    What an interrupted update has finished is not done again.
+    What an interrupted update has finished is not done again. `sampling` are burn and thin of draws.
     """
     _check_settings(settings, commit.settings)
     check_options(**fitting)
@@ -65,12 +67,17 @@ def update(
         fade = _same_fading(counts, columns, half_life)
         more = _grow(counts, source, columns, fade, grown, options, where)
     rows = {side: counts.find(side, more.labels(side)) for side in SIDES}
-    fit(more, settings, store, warm=Warm(commit, rows), **where, **fitting)
+    warm = Warm(commit, rows)
+    if settings.inference == "gibbs":
+        fitting.pop("tol", None)
+        sample(more, settings, store, warm=warm, **where, **fitting, **(sampling or {}))
+    else:
+        fit(more, settings, store, warm=warm, **where, **fitting)
     return more
 
 
 def _check_settings(settings: Settings, before: Settings) -> None:
-    for name in ("factors", "biases"):
+    for name in ("factors", "biases", "inference"):
         if getattr(settings, name) != getattr(before, name):
             raise InputError(
                 f"an update takes over posterior rows of {name}={getattr(before, name)!r}, "

@@ -10,13 +10,13 @@ from .data import ingest, simulate, split, split_by_time
 from .demonstration import demo, warm_up
 from .fitting import fit, tune, update
 from .group import main, pairsym
-from .judging import benchmark, compare, evaluate, info, pack, report, verify
+from .judging import benchmark, calibrate, compare, evaluate, info, pack, report, verify
 
 __all__ = ["main", "pairsym"]
 
 # In the order in which people need them.
 for _command in (
     ingest, fit, update, recommend, fold_in, explain, similar, split, split_by_time, evaluate, compare, tune, benchmark,
-    report, info, verify, pack, simulate, demo, warm_up,
+    report, calibrate, info, verify, pack, simulate, demo, warm_up,
 ):  # fmt: skip
     pairsym.add_command(_command)

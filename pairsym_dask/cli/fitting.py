@@ -39,7 +39,7 @@ def setting_options(function: Any) -> Any:
     type=click.Choice(list(PRESETS)),
     help="Settings that go together: those of the paper; what is given beside it counts.",
 )
-@click.option("--sweeps", type=int, help="Sweeps in total [default: 20, for draws 300].")
+@click.option("--sweeps", type=int, help="Sweeps in total [default: 20, for draws 600].")
 @click.option("--burn", type=int, help="Sweeps before the first draw [default: half of them].")
 @click.option("--thin", type=int, help="Every so many sweeps after those is a draw [default: 5].")
 @click.option("--start", metavar="MODEL", help="Fitted model of the same counts whose posterior draws start from.")
@@ -79,14 +79,20 @@ def fit(
             keep=keep, discard_damaged=discard_damaged, memory=memory,
             client=client, threads=threads, progress=True,
         )  # fmt: skip
+    last = _tell(model, fitted)
+    if sweeps is not None and last > sweeps:
+        click.echo(f"nothing was to be done: --sweeps {sweeps} is the total, and the store has more already")
+
+
+def _tell(path: str, fitted: Any) -> int:
+    """Say how far a fit has come; its last sweep."""
     last = fitted.history.iloc[-1]
     if fitted.inference == "gibbs":
         found = f"log p(i, j) {last['log_likelihood']:.10g}, {int(fitted.history['draw'].sum())} draws"
     else:
         found = f"bound {last['elbo']:.10g}"
-    click.echo(f"{model}: sweep {int(last['sweep'])}, {found}")
-    if sweeps is not None and last["sweep"] > sweeps:
-        click.echo(f"nothing was to be done: --sweeps {sweeps} is the total, and the store has more already")
+    click.echo(f"{path}: sweep {int(last['sweep'])}, {found}")
+    return int(last["sweep"])
 
 
 @contextmanager
@@ -121,7 +127,7 @@ def _way_out(model: str) -> Iterator[None]:
 @column_options
 @time_options
 @reading_options
-@click.option("--sweeps", type=int, default=3, show_default=True, help="Sweeps in total.")
+@click.option("--sweeps", type=int, help="Sweeps in total [default: 3, for draws 600].")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
 @click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
 @where_options
@@ -151,13 +157,14 @@ def update(
         raise click.UsageError("--start, --keep-last and --repeated are for versions, without --counts and --model")
     with Place(scheduler) as client:
         options |= {"client": client, "progress": True}
+        if options["sweeps"] is None:
+            del options["sweeps"]
         if counts is None or target is None:
             fitted = roll(model, list(paths), repeated=repeated, **versions, **options)
         else:
             fitted = load(model).update(list(paths), counts, target, **options)
-    last = fitted.history.iloc[-1]
     click.echo(f"{fitted.counts}")
-    click.echo(f"{target or fitted.path}: sweep {last['sweep']:.0f}, bound {last['elbo']:.10g}")
+    _tell(target or fitted.path, fitted)
 
 
 @click.command()

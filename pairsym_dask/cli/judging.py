@@ -1,12 +1,16 @@
-"""Commands that judge models and stores: evaluate, compare, benchmark, report, info, verify, pack."""
+"""Commands that judge models and stores: evaluate, compare, benchmark, report, calibrate, info, verify, pack."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from ..settings import GivenSettings
+from .fitting import setting_options
 from .group import Place, popularity_option, read_pairs, read_titles, titles_option, where_options
 
 
@@ -101,7 +105,7 @@ def benchmark(name: str, output: str | None, contenders: tuple[str, ...], **opti
 @click.command()
 @click.argument("model")
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
-@click.option("--held-out", metavar="FILE", help="Held-out pairs (.parquet or .csv): adds an evaluation to the page.")
+@click.option("--held-out", metavar="FILE", help="Held-out pairs (.parquet or .csv): adds evaluation and calibration.")
 @click.option("--counts", metavar="STORE", help="Where the counts store is, if it has moved.")
 @titles_option
 def report(model: str, output: str, held_out: str | None, counts: str | None, titles: str | None) -> None:
@@ -109,13 +113,57 @@ def report(model: str, output: str, held_out: str | None, counts: str | None, ti
     from ..baselines import Popularity
     from ..evaluation.evaluate import compare as run
     from ..model import load
+    from ..report.calibrate import calibrate as judge
 
-    opened, evaluation = load(model, counts), None
+    opened, evaluation, calibration = load(model, counts), None, None
     if held_out is not None:
         models = {"this model": opened, "popularity": Popularity().fit(opened.counts)}
-        evaluation = run(models, read_pairs(opened, held_out))
-    opened.report(output, evaluation, read_titles(opened, titles))
+        pairs = read_pairs(opened, held_out)
+        evaluation, calibration = run(models, pairs), judge(opened, pairs)
+    opened.report(output, evaluation, read_titles(opened, titles), calibration)
     click.echo(f"{output}: sweep {opened.history['sweep'].iloc[-1]} of {model}")
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.argument("held_out", required=False)
+@click.option("-o", "--output", metavar="FILE", help="Also write a page with pictures.")
+@click.option("--level", type=float, default=0.9, show_default=True, help="What conformal lists are to hold.")
+@click.option("--truths", type=int, help="Simulated truths to fit [default: 10 without HELD_OUT, else none].")
+@click.option("--users", type=int, default=200, show_default=True, help="Users of a truth.")
+@click.option("--items", type=int, default=50, show_default=True, help="Items of a truth.")
+@click.option("--pairs", type=int, default=6000, show_default=True, help="Pairs of a truth, about.")
+@click.option("--sweeps", type=int, help="Sweeps of a fit to a truth [default: 40, for draws 400].")
+@setting_options
+@click.pass_context
+def calibrate(
+    context: click.Context,
+    /,
+    model: str | None,
+    held_out: str | None,
+    output: str | None,
+    **options: Any,
+) -> None:
+    """Ask whether intervals hold simulated truths, and whether p(j | i) of MODEL is met by HELD_OUT pairs.
+
+    Truths are fitted with the settings of MODEL, or with those given if there is none.
+    """
+    from ..model import PairedSymbols, load
+    from ..report.calibrate import calibrate as run
+
+    settings = {field.name: options.pop(field.name) for field in fields(GivenSettings)}
+    random_state = settings["random_state"]
+    for name in settings:
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and model is not None and name != "random_state":
+            raise click.UsageError(f"--{name.replace('_', '-')} is a setting, and MODEL has its own")
+    opened = PairedSymbols(**settings) if model is None else load(model)
+    pairs = None if held_out is None else read_pairs(opened, held_out)
+    found = run(opened, pairs, random_state=random_state, progress=True, **options)
+    click.echo(found)
+    if output:
+        found.report(output)
+        click.echo(output)
 
 
 @click.command()

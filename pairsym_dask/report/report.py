@@ -13,15 +13,17 @@ import numpy as np
 import pandas as pd
 
 from .. import __version__
+from ..answers.draws import DrawPredictor
 from ..display.cards import facts, figure, page, table
 from ..display.charts import Axis, Chart
-from ..errors import InputError
 from ..evaluation.result import Comparison, Evaluation, chart_of_ranks
 from ..run.progress import duration
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.lock import holder
 from ..store.model_store import commit_key
+from .calibrate import Calibration, check_page
+from .chain import show_chain, show_draws
 from .samples import Name, namer, samples
 from .summaries import Summary, extremes, histogram, often_seen, summarise_side
 
@@ -37,30 +39,41 @@ def write_report(
     path: str | os.PathLike[str],
     evaluation: Evaluation | Comparison | None = None,
     titles: Any = None,
+    calibration: Calibration | None = None,
 ) -> None:
     """Write the page about a fitted model to a file."""
-    place = Path(path)
-    if place.is_dir() or not place.parent.is_dir():
-        raise InputError(f"{path} is a folder, or its folder is not there; give the name of a file to write")
-    place.write_text(render(model, commit, evaluation, titles), encoding="utf-8")
+    check_page(path).write_text(render(model, commit, evaluation, titles, calibration), encoding="utf-8")
 
 
-def render(model: Fitted, commit: Commit, evaluation: Evaluation | Comparison | None = None, titles: Any = None) -> str:
+def render(
+    model: Fitted,
+    commit: Commit,
+    evaluation: Evaluation | Comparison | None = None,
+    titles: Any = None,
+    calibration: Calibration | None = None,
+) -> str:
     """The page about a fitted model, opened at a commit; the posterior is read a block at a time."""
-    counts, name = model.counts, namer(titles)
+    counts, name, predictor = model.counts, namer(titles), model._answering
     bins = {side: histogram(counts, side) for side in ("users", "items")}
-    sides = {side: summarise_side(commit, counts, side, bins[side]) for side in bins}
+    if isinstance(predictor, DrawPredictor):
+        fitted = [*show_chain(model), *samples(model, name), *show_draws(predictor, counts)]
+    else:
+        sides = {side: summarise_side(commit, counts, side, bins[side]) for side in bins}
+        fitted = [
+            *_fit(model.history, counts),
+            *samples(model, name),
+            *_polarising(commit, counts, sides["items"], name),
+            *_pruning(counts, sides),
+            *_uncertainty(commit, sides),
+        ]
     parts = [
         f"<h1>{escape(Path(model.path).name)}</h1>",
         *_state(commit),
         *_data(counts, bins),
         *_settings(commit),
-        *_fit(model.history, counts),
-        *samples(model, name),
-        *_polarising(commit, counts, sides["items"], name),
-        *_pruning(counts, sides),
-        *_uncertainty(commit, sides),
+        *fitted,
         *_evaluation(evaluation),
+        *(() if calibration is None else calibration.parts()),
         f"<footer>pairsym_dask {__version__}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, "
         f"{escape(model.path)}</footer>",
     ]

@@ -94,6 +94,7 @@ def sample(
     burn: int | None = None,
     thin: int = 5,
     start: Commit | None = None,
+    warm: Warm | None = None,
     memory: int | str | None = None,
     client: Any = None,
     threads: int | None = None,
@@ -102,19 +103,23 @@ def sample(
     keep: int | Iterable[int] | None = None,
     discard_damaged: bool = False,
 ) -> Commit:
-    """Sample until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
+    """Sample until `sweeps` sweeps are committed, going on from what the store holds; the last commit.
+
+    A chain begins with a fit of the same symbols, `start`, or with one whose rows are named by `warm`.
+    """
     check_counts(counts)
     check_schedule(sweeps, burn, thin, [])
     if start is not None:
         check_start(start, counts, settings)
+        warm = Warm(start, {})
     kept = parse_keep(keep)
     executor = Executor(client, threads)
     plan = DrawPlan.make(counts, settings)
     room = make_room(plan, *executor.resources(memory))
-    with held(store, counts, executor, start, discard_damaged) as passes:
+    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as passes:
         schedule = check_schedule(sweeps, burn, thin, store.commits())
         display = Progress(progress, sweeps, measure="log p(i, j)")
-        chain = Chain(counts, settings, store, plan, room, executor, display, kept, passes, start, schedule)
+        chain = Chain(counts, settings, store, plan, room, executor, display, kept, passes, warm, schedule)
         last = chain.go_on(sweeps, None, callback)
     warn_of_unsettled(store.commits())
     return last
@@ -128,9 +133,8 @@ class Chain(Fit):
 
     def __init__(
         self, counts: Counts, settings: Settings, store: ModelStore, plan: DrawPlan, room: Room, executor: Executor,
-        display: Progress, kept: Callable[[int], bool], passes: Pass | None, start: Commit | None, schedule: Schedule,
+        display: Progress, kept: Callable[[int], bool], passes: Pass | None, warm: Warm | None, schedule: Schedule,
     ) -> None:  # fmt: skip
-        warm = None if start is None else Warm(start, {})
         super().__init__(counts, settings, store, plan, room, executor, display, kept, passes, warm)  # type: ignore[arg-type]
         self.schedule = schedule
 
@@ -159,11 +163,19 @@ class Chain(Fit):
         run = self._open(0)
         halves = {side: self._first(run, side) for side in SIDES}
         selected = {side: half.selection for side, half in halves.items()}
-        prior = {side: Prior.fixed(self.settings, side) for side in SIDES}
+        prior = {side: self._first_prior(side) for side in SIDES}
         return self._seal(run, None, prior, selected, float("nan"), float("nan"), halves["items"].log_selection)
 
     def _first(self, run: Passes, side: str) -> Half:
-        return run.begin(side) if self.warm is None else run.take_over(side, self.warm.commit)
+        if self.warm is None:
+            return run.begin(side)
+        return run.take_over(side, self.warm.commit, self.warm.rows.get(side), self._first_prior(side))
+
+    def _first_prior(self, side: str) -> Prior:
+        """The priors of the chain that this one begins with, or the taus."""
+        if self.warm is None or not self.settings.hyperpriors or "priors" not in self.warm.commit.record:
+            return Prior.fixed(self.settings, side)
+        return Prior.decode(self.warm.commit.record["priors"][side], self.settings.factors)
 
     def hyper(self, run: Passes, side: str, half: Half) -> Prior:
         """The prior of a side, drawn given its new rows, or as it was set."""
@@ -214,15 +226,15 @@ class Chain(Fit):
         return self.close_attempt(run.files, before, scalars, own)
 
     def _watch(self, run: Passes) -> list[float]:
-        """Energies of a few pairs of the most active symbols of each side's first block."""
-        rows = {}
+        """Energies of a few pairs of the sides' first blocks, from the most active symbols to the least."""
+        sides = []
         for side in SIDES:
             drawn = run.job.read(run.written(), side, 0)
-            most = np.argsort(-run.job.marginal(side, 0), kind="stable")[:WATCHED]
-            rows[side] = drawn.traits[most].astype(float), drawn.bias[most].astype(float)
-        n = min(rows[side][1].size for side in SIDES)
-        (u, b), (v, e) = ((traits[:n], bias[:n]) for traits, bias in (rows["users"], rows["items"]))
-        return [float(energy) for energy in (u * v).sum(1) + b + e] + [0.0] * (WATCHED - n)
+            order = np.argsort(-run.job.marginal(side, 0), kind="stable")
+            chosen = order[np.linspace(0, order.size - 1, WATCHED).astype(np.int64)]
+            sides.append((drawn.traits[chosen].astype(float), drawn.bias[chosen].astype(float)))
+        (u, b), (v, e) = sides
+        return [float(energy) for energy in (u * v).sum(1) + b + e]
 
 
 def traces(commits: Sequence[Commit]) -> np.ndarray:

@@ -40,14 +40,18 @@ class Passes(Attempt[DrawJob]):
         ]
         return self._close(self.run(f"start {side}", steps, keys))
 
-    def take_over(self, side: str, start: Commit) -> Half:
-        """Sweep 0 of one side from a committed fit."""
-        steps = self.steps()
-        source = steps.hold("start", start)
-        keys = [
-            steps.add(f"take-over-{side}", block, tasks.take_over_block, steps.job, side, source, block)
-            for block in range(self.job.plan.count(side))
-        ]
+    def take_over(self, side: str, start: Commit, rows: np.ndarray | None, prior: Prior) -> Half:
+        """Sweep 0 of one side from a committed fit; `rows` are the rows there, -1 for new symbols (None: the same)."""
+        steps, plan = self.steps(), self.job.plan
+        source, first = steps.hold("start", start), steps.hold("prior", prior)
+        keys = []
+        for block in range(plan.count(side)):
+            there = None if rows is None else rows[slice(*plan.row_range(side, block))]
+            keys.append(
+                steps.add(
+                    f"take-over-{side}", block, tasks.take_over_block, steps.job, side, source, there, first, block
+                )
+            )
         return self._close(self.run(f"start {side}", steps, keys))
 
     def draw(self, side: str, own: Sealed, its: Sealed, proposing: float, prior: Prior, its_prior: Prior) -> Half:

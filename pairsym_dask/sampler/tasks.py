@@ -173,21 +173,32 @@ def start_block(job: DrawJob, side: str, block: int) -> Closed:
 
 
 @on_worker
-def take_over_block(job: DrawJob, side: str, start: Commit, block: int) -> Closed:
-    """Write a start of a block from a committed fit: a draw of its factorised posterior, or its draw as it is."""
+def take_over_block(
+    job: DrawJob, side: str, start: Commit, there: np.ndarray | None, prior: Prior, block: int
+) -> Closed:
+    """Write a start of a block from a committed fit: a draw of its factorised posterior, or its draw as it is.
+
+    `there` are the rows in the fit, all the same where it is None; new symbols (-1) begin at the prior's mean.
+    """
     first, stop = job.plan.row_range(side, block)
-    rows, dtype = np.arange(first, stop), job.settings.dtype
+    rows, dtype, factors = np.arange(first, stop), job.settings.dtype, job.settings.factors
+    known = np.ones(rows.size, bool) if there is None else there >= 0
+    taken = rows if there is None else there[known]
+    traits, bias = np.tile(prior.mean, (rows.size, 1)), np.full(rows.size, prior.bias_mean * job.settings.biases)
+    selection = job.settings.alpha + (1 + job.settings.censored_ratio) * job.marginal(side, block)
+    selection[known] = read_rows(start, f"{side}/selection", taken)
     if start.settings.inference == "gibbs":
-        traits, bias, selection = (read_rows(start, f"{side}/{name}", rows) for name in ARRAYS)
-        return _close(job, side, block, Drawn(traits.astype(dtype), bias.astype(dtype), selection), np.zeros(TOTALS))
-    noise = np.empty((rows.size, job.settings.factors + 1))
-    with np.errstate(over="ignore"):
-        fill_normals(job.keys.of(START, side), 0, first, 1.0, noise)
-    names = ("mean", "precision", "bias", "bias_precision")
-    mean, precision, bias, bias_precision = (read_rows(start, f"{side}/{name}", rows).astype(float) for name in names)
-    traits = mean + noise[:, :-1] / np.sqrt(precision)
-    bias = bias + noise[:, -1] / np.sqrt(bias_precision)
-    selection = read_rows(start, f"{side}/selection", rows)
+        traits[known], bias[known] = (read_rows(start, f"{side}/{name}", taken) for name in ARRAYS[:2])
+    else:
+        noise = np.empty((rows.size, factors + 1))
+        with np.errstate(over="ignore"):
+            fill_normals(job.keys.of(START, side), 0, first, 1.0, noise)
+        mean, precision, middle, middle_precision = (
+            read_rows(start, f"{side}/{name}", taken).astype(float)
+            for name in ("mean", "precision", "bias", "bias_precision")
+        )
+        traits[known] = mean + noise[known, :-1] / np.sqrt(precision)
+        bias[known] = middle + noise[known, -1] / np.sqrt(middle_precision)
     return _close(job, side, block, Drawn(traits.astype(dtype), bias.astype(dtype), selection), np.zeros(TOTALS))
 
 

@@ -7,7 +7,7 @@ import pytest
 from numba import config
 
 from pairsym_dask.kernels.streams import stream_key
-from pairsym_dask.kernels.wishart import draw_normal_gamma, draw_normal_wishart, factor_lower
+from pairsym_dask.kernels.wishart import draw_normal_gamma, draw_normal_wishart, factor_lower, solve_definite
 
 N = 300 if config.DISABLE_JIT else 20_000
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # streams count modulo 2**64
@@ -47,3 +47,13 @@ def test_precisions_of_biases_are_gamma_and_means_normal_given_them():
     white = (mean - centre) * np.sqrt(strength * precision)
     assert abs(white.mean()) < 4.5 / np.sqrt(N)
     assert abs(white.var() - 1) < 7 / np.sqrt(N)
+
+
+def test_a_definite_system_is_solved_and_another_is_refused():
+    rng = np.random.default_rng(1)
+    root, right = rng.standard_normal((5, 5)), rng.standard_normal(5)
+    square = root @ root.T + np.eye(5)
+    found = right.copy()
+    assert solve_definite(square.copy(), found)
+    assert np.allclose(square @ found, right, rtol=1e-12)
+    assert not solve_definite(-square, right.copy())

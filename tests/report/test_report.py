@@ -74,7 +74,7 @@ def test_sample_recommendations_have_titles_and_intervals(folder):
 
 def test_the_page_needs_no_network_and_the_console_is_silent(page):
     seen = visit(page.as_uri(), "document.querySelectorAll('svg').length + ' ' + document.title")
-    assert seen.value == "13 Report on model.zarr"  # and the hostile label has not changed the title
+    assert seen.value == "16 Report on model.zarr"  # and the hostile label has not changed the title
     assert seen.complaints == []
     assert seen.requests == [page.as_uri()]
 

@@ -143,6 +143,29 @@ def test_kills_at_any_operation_lose_no_sweep_and_change_no_bit(tmp_path, folder
     assert struck >= 10
 
 
+@pytest.mark.long
+def test_a_chain_killed_twenty_times_ends_with_the_same_bits(folder, counts):
+    """SIGKILL at an operation taken at random, again and again, each time somewhere else on the way."""
+    sweeps, rng, kills = 24, np.random.default_rng(0), 0
+    run(counts, folder / "whole.zarr", sweeps=sweeps)
+    path = folder / "hunted.zarr"
+    while kills < 20:
+        at = int(rng.integers(3, 60))
+
+        def work(at: int = at) -> None:
+            with using(FaultyDisk("before", at)):
+                run(counts, path, sweeps=sweeps)
+
+        status = in_child(work)
+        assert status in (0, -9)
+        if status == 0:
+            break
+        kills += 1
+    assert kills == 20
+    run(counts, path, sweeps=sweeps)
+    assert all_bits(path) == all_bits(folder / "whole.zarr")
+
+
 @pytest.mark.cluster
 def test_a_cluster_draws_the_same_bits(tmp_path, counts, reference):
     from distributed import Client, LocalCluster

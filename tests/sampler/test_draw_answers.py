@@ -146,18 +146,9 @@ def test_history_and_diagnostics_tell_of_the_chain(model):
     assert (found["r_hat"] > 0.9).all()
 
 
-def test_questions_that_draws_do_not_answer_say_so(model, small_model, tmp_path):
-    user, item = model.counts.user_ids[0], model.counts.item_ids[0]
-    for call in (
-        lambda: model.similar_items(item),
-        lambda: model.explain(user, item),
-        lambda: model.fold_in(pd.DataFrame({"user": ["new"], "item": [item]})),
-        lambda: model.export_factors("items"),
-        lambda: model.recommend_users(item),
-        lambda: model.report(tmp_path / "page.html"),
-    ):
-        with pytest.raises(InputError, match="needs a variational fit"):
-            call()
+def test_questions_that_draws_do_not_answer_say_so(model, small_model):
+    with pytest.raises(InputError, match=r"needs a variational fit.*turn from draw to draw"):
+        model.export_factors("items")
     with pytest.raises(InputError, match=r"only inference=.gibbs. has draws"):
         small_model.draws  # noqa: B018
 

@@ -1,0 +1,62 @@
+"""Why an energy is what it is, from draws: in every draw the parts that its user's conditional mean falls into.
+
+Given the items of a draw, a user's [u_i, b_i] is normal with mean P^-1 h_i. With Polya-Gamma weights and censored pairs
+at their expectations, h_i is the prior's term, one of each seen item and one of all censored pairs; how far the draw
+itself is from that mean is a part of its own, which averages out over draws. All parts are averaged over draws.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+from ..sampler.hyper import Prior
+from ..store.commit import read_rows
+from .draws import DrawPredictor
+from .explain import Explanation, Total, add_up, seen_of
+
+
+def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanation:
+    """The parts of the energy of one pair (positions), the n seen items that pull most by name."""
+    counts = predictor.counts
+    seen, count = seen_of(counts, user)
+    parts = np.zeros(3)  # the prior's pull, that of the censored pairs, what draws are apart from their mean
+    pulls, bias, energies = np.zeros(seen.size), 0.0, np.empty(predictor.size)
+    me = predictor.users(np.array([user]))
+    for d, commit in enumerate(predictor.commits):
+        items, size = predictor.items(d), commit.settings.factors + commit.settings.biases
+        z = np.hstack([items.traits, np.ones((len(items.bias), 1))]).astype(np.float64)[:, :size]
+        mine = np.append(me.traits[d, 0], me.bias[d, 0]).astype(np.float64)[:size]
+        energy = z @ mine + items.bias
+        prior = Prior.decode(commit.record["priors"]["users"], commit.settings.factors)
+        rate = (1 + commit.settings.censored_ratio) * counts.total * float(
+            read_rows(commit, "users/selection", np.array([user]))[0] / commit.scalar("selected_users")
+        )  # fmt: skip
+        censored = rate * items.psi * expit(-energy)  # E[n'_ij]
+        weight = polya_gamma_mean(energy)
+        shown = np.zeros(energy.size)
+        shown[seen] = count
+        square, right = prior.joint()
+        precision = square[:size, :size] + (z * ((shown + censored) * weight)[:, None]).T @ z
+        direction = np.linalg.solve(precision, z[item])
+        along = z @ direction
+        # h = prior + sum (c - n') / 2 z - omega b_j z
+        pull = count * (0.5 - weight[seen] * items.bias[seen]) * along[seen]
+        unseen = float((censored * (-0.5 - weight * items.bias) * along).sum())
+        taken, bias = float(right[:size] @ direction), bias + float(items.bias[item])
+        pulls += pull
+        energies[d] = energy[item]
+        parts += [taken, unseen, energies[d] - float(items.bias[item]) - taken - pull.sum() - unseen]
+    taken, unseen, apart = (parts / predictor.size).tolist()
+    first = {"item bias": bias / predictor.size, "other users": taken}
+    last = {"censored pairs": unseen, "draws about their mean": apart}
+    popularity = float(predictor.popularity[item])
+    total = Total(float(energies.mean()), float(energies.std()), float(expit(energies).mean()), popularity)
+    return add_up(counts, user, item, n, (seen, count, pulls / predictor.size), first, last, total)
+
+
+def polya_gamma_mean(energy: np.ndarray) -> np.ndarray:
+    """Mean of a PolyaGamma(1, a) number, tanh(a / 2) / (2 a)."""
+    small = np.abs(energy) < 1e-4
+    safe = np.where(small, 1.0, energy)
+    return np.asarray(np.where(small, 0.25, np.tanh(safe / 2) / (2 * safe)))
