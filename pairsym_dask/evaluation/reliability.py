@@ -78,7 +78,7 @@ def reliability(
     `level` is what conformal lists are to hold; `random_state` halves the users. All else is as in `evaluate`.
     """
     fraction("level", level, ", such as 0.9")
-    counts, predictor = model.counts, model._answering
+    counts, predictor = model.counts, getattr(model, "_answering", None)
     pairs = Pairs.read(read_held_out(held_out, counts, user, item, unknown), counts)
     users = np.unique(pairs.user)
     if users.size < 2:

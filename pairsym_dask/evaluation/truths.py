@@ -108,6 +108,8 @@ def _one(
     share = pi[:, None] * psi * expit(energy)
     rate = pairs / share.sum()
     matrix = rng.poisson(rate * share)
+    while not 0 < matrix.sum() < rate:  # of a few pairs that are nearly all shown, more may be drawn than were selected
+        matrix = rng.poisson(rate * share)
     counts = ingest(scipy.sparse.csr_array(matrix), folder / "counts.zarr")
     given = Settings(
         **settings.to_dict() | {"censored_ratio": rate / matrix.sum() - 1, "random_state": int(rng.integers(2**32))}
