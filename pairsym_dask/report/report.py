@@ -53,7 +53,7 @@ def render(
     calibration: Calibration | None = None,
 ) -> str:
     """The page about a fitted model, opened at a commit; the posterior is read a block at a time."""
-    counts, name, predictor = model.counts, namer(titles), model._answering
+    counts, name, predictor = model.counts, namer(titles), getattr(model, "_answering", None)
     bins = {side: histogram(counts, side) for side in ("users", "items")}
     if isinstance(predictor, DrawPredictor):
         fitted = [*show_chain(model), *samples(model, name), *show_draws(predictor, counts)]
