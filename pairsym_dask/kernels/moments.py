@@ -120,8 +120,9 @@ def add_background(
     store(work_, LANES, least)
     logs = hsum(powers) * np.log(2.0)
     for k in range(LANES):
-        logs += np.log(get(work_, k))
-        if not get(work_, LANES + k) > 0.0:
+        if get(work_, LANES + k) > 0.0:
+            logs += np.log(get(work_, k))
+        else:
             logs = -np.inf
     moments[LOG_VARIANCE] += logs
     moments[MEAN_SQUARE] += hsum(squares)

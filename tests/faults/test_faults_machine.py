@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from pairsym_dask.errors import StoreError
+from pairsym_dask.store import attempts
 from pairsym_dask.store import model_store as posterior
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.model_store import ModelStore
+from pairsym_dask.store.records import unseal
 from pairsym_dask.store.verify import verify
 
 LAST = 40
@@ -104,7 +106,11 @@ class Life(RuleBasedStateMachine):
         store = ModelStore(self.path)
         if store.is_model():
             store.clean(store.commits(), grace=0.0)
-            kept = {commit.folder for commit in store.wanted(store.commits())}
+            commits = store.commits()
+            kept = {commit.folder for commit in store.wanted(commits)}
+            # A driver that has declared its attempt may still commit it, dead as it looks: its files stay until then.
+            declared = attempts.declared(store.storage, len(commits))
+            kept |= {unseal(record, "attempt")["generation"] for record in declared}
             assert {name for name in store.storage.folders() if name.startswith("generation-")} <= kept
 
     @invariant()

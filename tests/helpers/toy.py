@@ -10,7 +10,7 @@ from pairsym_dask.kernels.layout import padded_width, row_offsets
 from pairsym_dask.kernels.random import alias_table
 from pairsym_dask.kernels.streams import stream_key
 
-REPEATS = 60 if config.DISABLE_JIT else 6_000
+REPEATS = 300 if config.DISABLE_JIT else 6_000
 
 
 class Toy:

@@ -232,5 +232,6 @@ def test_nothing_is_removed_but_through_the_disk_of_a_storage() -> None:
         ("benchmarks/benchmark.py", "tempfile.TemporaryDirectory"),
         ("benchmarks/parts.py", "tempfile.TemporaryDirectory"),
         ("demo.py", "tempfile.TemporaryDirectory"),
+        ("evaluation/truths.py", "tempfile.TemporaryDirectory"),
         ("evaluation/tune.py", "tempfile.TemporaryDirectory"),
     }
