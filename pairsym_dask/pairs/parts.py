@@ -82,10 +82,14 @@ class Columns:
         return [self.user, self.item, *(name for name in (self.count, self.time) if name is not None)]
 
     def check(self, there: list[Any], name: str) -> None:
-        for column in self.names:
-            if there.count(column) != 1:
+        for role in ("user", "item", "count", "time"):
+            column = getattr(self, role)
+            if column is not None and there.count(column) != 1:
                 fault = "no column" if column not in there else "more than one column"
-                raise InputError(f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}")
+                raise InputError(
+                    f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}; "
+                    f"name the {role}s' with {role}= (--{role})"
+                )
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Part:
         """Checked batches of rows that can be counted, others go to `faults`; `text`: what CSV text is taken for."""
         for first, columns in self.read(rows, faults):
             faults.rows += len(columns[0]) if self.rows_are_read else 0
-            columns, times, found = sift(columns, self.columns.reading.decimal, self.counted, self.timed)
+            columns, times, found = sift(columns, self.columns.reading.decimal, self.counted, self.timed, self.is_csv)
             for kind, (number, k, value) in found.items():
                 faults.add(kind, Fault(number, self, first + k, value))
             if times is not None and not (wanted := self.columns.span.wanted(times)).all():
