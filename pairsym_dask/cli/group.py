@@ -198,9 +198,7 @@ def read_table(model: Any, path: str, **columns: str) -> Any:
 
         found = find_dialect(path, list(columns.values()))
         kept: Any = dict.fromkeys(columns.values(), str)  # as it is written: NA may be a label
-        table = pd.read_csv(
-            path, converters=kept, sep=found.separator, encoding=found.encoding, skiprows=found.above
-        )
+        table = pd.read_csv(path, converters=kept, sep=found.separator, encoding=found.encoding, skiprows=found.above)
     else:
         table = pd.read_parquet(path)
     for side, name in columns.items():

@@ -65,7 +65,9 @@ def _plan_of_shape(shape: dict[str, Any], settings: Settings) -> Plan:
             raise InputError(f"{name} must be at least 1, not {number:g}")
     users, items, pairs = (round(shape[name]) for name in ("users", "items", "pairs"))
     if pairs > users * items:
-        raise InputError(f"{users:,} users and {items:,} items have at most {users * items:,} distinct pairs, not {pairs:,}")
+        raise InputError(
+            f"{users:,} users and {items:,} items have at most {users * items:,} distinct pairs, not {pairs:,}"
+        )
     cuts, itemsize = make_cuts(users, items, pairs), np.dtype(settings.dtype).itemsize
     return Plan(
         cuts,

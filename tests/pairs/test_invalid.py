@@ -106,13 +106,17 @@ def test_a_decimal_comma_and_words_for_separators(tmp_path):
     expected = ps.ingest(ROWS, tmp_path / "frame.zarr", count="n")
     options = {"count": "n", "decimal": ",", "separator": "semicolon"}
     assert ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", **options).digest == expected.digest
-    with pytest.raises(ps.InputError, match=r"3 with a comma in the count \(first: '1,5' in line 2 of .*\); read decimal "):
+    with pytest.raises(
+        ps.InputError, match=r"3 with a comma in the count \(first: '1,5' in line 2 of .*\); read decimal "
+    ):
         ps.ingest(tmp_path / "a.csv", tmp_path / "d.zarr", count="n")
 
 
 def test_counts_are_told_as_they_are_written(tmp_path):
     (tmp_path / "a.csv").write_text("user;item;n\nann;go;n/a\nann;go;1.234,5\nann;go;-2,50\n")
-    with pytest.raises(ps.InputError, match=r"\(first: 'n/a' in line 2 of .*negative count \(first: '-2,50' in line 4") as it:
+    with pytest.raises(
+        ps.InputError, match=r"\(first: 'n/a' in line 2 of .*negative count \(first: '-2,50' in line 4"
+    ) as it:
         ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", count="n", decimal=",")
     assert "decimal=" not in str(it.value)
     (tmp_path / "b.csv").write_text("user;item;n\nann;go;1.234,5\n")
@@ -153,7 +157,9 @@ def test_labels_of_white_space_in_a_text_file_are_none(tmp_path):
         ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
     counts = ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", invalid="drop")
     assert counts.user_ids.tolist() == [7]
-    frame = pd.DataFrame({"user": ["e", " "], "item": [" ", "e"]})  # letters: a frame has nulls to say that nothing is there
+    frame = pd.DataFrame(
+        {"user": ["e", " "], "item": [" ", "e"]}
+    )  # letters: a frame has nulls to say that nothing is there
     assert ps.ingest(frame, tmp_path / "letters.zarr").user_ids.tolist() == [" ", "e"]
 
 
