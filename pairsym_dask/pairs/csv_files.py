@@ -169,20 +169,19 @@ def find_dialect(
         lines = sample.decode(encoding, "ignore").lstrip("\ufeff").split("\n")
     except LookupError:
         raise InputError(f"there is no encoding {encoding!r}; utf-8, utf-16 and cp1252 are common ones") from None
-    separator, above, line = reading.separator, 0, ""
-    for above, line in enumerate(line.rstrip("\r") for line in lines):
-        if told := TOLD_SEPARATOR.match(line):
-            separator = separator or told[1]
-        elif line.strip():
-            break
-    else:
+    lines = [line.rstrip("\r") for line in lines]
+    told = [TOLD_SEPARATOR.match(line) for line in lines]
+    above = next((k for k, line in enumerate(lines) if line.strip() and not told[k]), None)
+    if above is None:
         raise InputError(f"{name} is empty: a CSV file begins with the names of its columns")
+    line = lines[above]
+    separator = reading.separator or next((found[1] for found in told[:above] if found), None)
     separator = separator or find_separator(line, name, wanted)
     return Dialect(tuple(next(csv.reader([line], delimiter=separator))), separator, encoding, above)
 
 
 def find_encoding(sample: bytes) -> str:
-    """UTF-16 by its mark or its zeros, UTF-8 where that is what the bytes are, else the one that old programs of Windows write.
+    """UTF-16 by its mark or its zeros, UTF-8 where that is what the bytes are, else what old programs of Windows write.
 
     >>> find_encoding("straße".encode()), find_encoding("straße".encode("utf-16")), find_encoding(b"stra\\xdfe")
     ('utf-8', 'utf-16', 'cp1252')

@@ -87,4 +87,5 @@ def _budget(plan: Plan, memory: Any, threads: int, kept: int) -> str:
     except MemoryBudgetError as error:
         return f"  {error}"
     share = min(1.0, room.cache / kept)
-    return f"  a budget of {format_bytes(room.budget)}: {room.tasks} tasks at a time, {share:.0%} of what is read again is kept"
+    budget = f"  a budget of {format_bytes(room.budget)}: {room.tasks} tasks at a time"
+    return f"{budget}, {share:.0%} of what is read again is kept"

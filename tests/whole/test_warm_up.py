@@ -20,8 +20,9 @@ import pairsym_dask as ps
 from pairsym_dask import demo
 
 def asked():
-    found = (one for one in gc.get_objects() if isinstance(one, CPUDispatcher) and isinstance(one._cache, FunctionCache))
-    return {f"{one.py_func.__module__}.{one.__name__}{types}" for one in found for types in one.signatures}
+    kernels = (one for one in gc.get_objects() if isinstance(one, CPUDispatcher))
+    kept = (one for one in kernels if isinstance(one._cache, FunctionCache))
+    return {f"{one.py_func.__module__}.{one.__name__}{types}" for one in kept for types in one.signatures}
 
 demo.warm_up()
 before, rng = asked(), np.random.default_rng(0)
