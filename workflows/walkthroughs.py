@@ -36,6 +36,7 @@ CHANGING = (
     (r"\d+ (tasks at a time|cores)", "CORES"),
     (r"tasks at a time [\d.]+ \w+", "MEMORY"),
 )
+COMPILING = "compiling for this type of machine"  # only where nothing is compiled yet
 NUMBER = re.compile(r"[+-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?")
 
 
@@ -94,7 +95,8 @@ class Session:
                     ["bash", "-c", line[2:]], cwd=self.folder, env=environment, text=True, encoding="utf-8",
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
                 )  # fmt: skip
-                said += [line, *(out.rstrip() for out in done.stdout.rstrip().splitlines())]
+                lines = [out.rstrip() for out in done.stdout.rstrip().splitlines()]
+                said += [line, *(out for out in lines if not out.startswith(COMPILING))]
         return "\n".join(said) + "\n"
 
     def _python(self, block: str) -> str:
