@@ -72,7 +72,7 @@ def _ingest(pairs: pd.DataFrame, folder: Path) -> list[Counts]:
 
 
 def _fit(counts: Counts, path: Path, **settings: Any) -> PairedSymbols:
-    draws = {"burn": 1, "thin": 1} if settings.get("inference") == "gibbs" else {}
+    draws: dict[str, Any] = {"burn": 1, "thin": 1} if settings.get("inference") == "gibbs" else {}
     return PairedSymbols(**settings).fit(counts, path, sweeps=2, progress=False, **draws)
 
 
