@@ -96,9 +96,9 @@ def benchmark(
 ) -> Benchmark:
     """Tune contenders on a set's validation part and report them on its test part.
 
-    Every contender gets the same number of trials, or as many as its space has; a trial is one fit to the training part,
-    judged on the validation part (this package's model by the best of a few exponents of popularity, which take no other
-    fit). What the record has already is not run again.
+    Every contender gets the same number of trials, or as many as its space has; a trial is one fit to the training
+    part, judged on the validation part (this package's model by the best of a few exponents of popularity, which take
+    no other fit). What the record has already is not run again.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from ..store.counts import Counts
 
 @dataclass(frozen=True)
 class Contender:
-    """A system, settings that it always has, and those that are searched; exponents are tried on one and the same fit."""
+    """A system, settings that it always has, those that are searched, and exponents, all tried on the same fit."""
 
     system: type
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -41,9 +41,7 @@ class Contender:
             for one in drawn
         ]
 
-    def fit(
-        self, settings: Mapping[str, Any], counts: Counts, path: str, threads: int | None = None
-    ) -> Any:
+    def fit(self, settings: Mapping[str, Any], counts: Counts, path: str, threads: int | None = None) -> Any:
         """A fitted model; a model store goes to `path`."""
         given = {**self.fixed, **settings}
         if self.system is PairedSymbols:
