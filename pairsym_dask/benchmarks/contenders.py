@@ -59,8 +59,7 @@ class Contender:
 def paired_symbols(factors: int) -> Contender:
     """This package's model at a number of factors; "tau" stands for the traits of both sides."""
     space = {"tau": (0.25, 0.35, 0.5, 0.7, 1.0), "discount": (0.2, 0.35, 0.5), "sweeps": (8, 16)}
-    # Popularity by a flat background is itself flat: exponents beyond 1 are worth a look.
-    return Contender(PairedSymbols, space, {"factors": factors}, (*POPULARITIES, 1.5))
+    return Contender(PairedSymbols, space, {"factors": factors}, POPULARITIES)
 
 
 def _ials(factors: int) -> Contender:
