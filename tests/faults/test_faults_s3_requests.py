@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.faults import all_bits, run_fit, tiny_counts
-from helpers.s3 import SECRET, FaultyServer, Watch, nothing
+from helpers.s3 import SECRET, FaultyServer, Watch, drop, nothing
 
 from pairsym_dask.errors import StoreError
 from pairsym_dask.store.counts import Counts
@@ -64,6 +64,7 @@ def spoil(counts: Counts, reference: list[str], options: dict[str, Any], server:
     run_fit(counts, url, SWEEPS, storage_options=options)
     assert all_bits(url, options) == reference
     assert verify(url, options).sound
+    drop(url, options)
     return bool(told)
 
 

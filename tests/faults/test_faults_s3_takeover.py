@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.faults import all_bits, run_fit, tiny_counts
-from helpers.s3 import FaultyServer, Request, Watch, nothing
+from helpers.s3 import FaultyServer, Request, Watch, drop, nothing
 from helpers.stopped import Driver, impatient
 
 from pairsym_dask.errors import StoreError
@@ -127,6 +127,7 @@ def take_over(counts: Counts, reference: list[str], server: FaultyServer, at: in
     run_fit(counts, url, SWEEPS + 1, storage_options=options)
     assert all_bits(url, options) == reference
     assert verify(url, options).sound
+    drop(url, options)
     return "was told" if error else "went on"
 
 

@@ -80,6 +80,13 @@ class FaultyServer:
         self.thread.join()
 
 
+def drop(url: str, options: dict[str, Any]) -> None:
+    """Remove all below an address: a listing takes as long as the bucket is full."""
+    import s3fs
+
+    s3fs.S3FileSystem(use_listings_cache=False, **options).rm(url, recursive=True)
+
+
 class Watch:
     """A rule that counts requests and does something to the n-th; it is never in doubt whether it struck."""
 
