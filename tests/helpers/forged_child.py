@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import resource
@@ -137,6 +138,7 @@ def main(folder: Path, first: int, stop: int) -> None:
         assert not try_all(work, model)[1], "sound stores work"  # and everything is compiled
         shutil.rmtree(work / "update")
     shutil.rmtree(work)
+    gc.freeze()  # what imports have left need not be looked through again and again
     limit()
     before = memory("VmRSS")
     for number in range(first, stop):
