@@ -1,4 +1,4 @@
-"""Digests of fits whose every setting is given: two versions of this package that print the same lines compute the same.
+"""Digests of fits whose every setting is given: versions of this package that print the same lines compute the same.
 
 python docs/digest_fits.py gowalla.parquet [sweeps]
 
