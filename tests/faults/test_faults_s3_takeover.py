@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, run_fit, tiny_counts
-from helpers.s3 import FaultyServer, Request, Watch, drop, nothing
+from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.s3 import FaultyServer, Request, Watch, drop, fetch, nothing
 from helpers.stopped import Driver, impatient
 
 from pairsym_dask.errors import StoreError
@@ -119,15 +119,17 @@ def take_over(counts: Counts, reference: list[str], server: FaultyServer, at: in
         go.set()
         told, error = driver.end()
     server.rule = nothing
-    found = all_bits(url, options)
-    assert found == reference[: len(found)]
-    assert len(found) > max([*told, *reported], default=-1), "a reported sweep is lost"
-    report = verify(url, options)
-    assert report.sound, f"held at {at} ({watch.struck}), the other {end.__name__}: {report}"
-    run_fit(counts, url, SWEEPS + 1, storage_options=options)
-    assert all_bits(url, options) == reference
-    assert verify(url, options).sound
-    drop(url, options)
+    with quick_folder() as folder:
+        path = fetch(url, folder / "model.zarr")
+        drop(url, options)
+        found = all_bits(path)
+        assert found == reference[: len(found)]
+        assert len(found) > max([*told, *reported], default=-1), "a reported sweep is lost"
+        report = verify(path)
+        assert report.sound, f"held at {at} ({watch.struck}), the other {end.__name__}: {report}"
+        run_fit(counts, path, SWEEPS + 1)
+        assert all_bits(path) == reference
+        assert verify(path).sound
     return "was told" if error else "went on"
 
 
