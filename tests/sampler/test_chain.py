@@ -225,8 +225,8 @@ def test_a_chain_that_is_not_finite_names_the_row_and_keeps_what_is_committed(tm
     run(counts, tmp_path / "model.zarr", sweeps=1)
     draw_own = chain.Passes.draw
 
-    def spoiled(self, side, own, its, proposing, prior, its_prior):
-        return draw_own(self, side, own, its, proposing, replace(prior, precision=prior.precision * np.nan), its_prior)
+    def spoiled(self, side, own, its, scale, prior, its_prior):
+        return draw_own(self, side, own, its, scale, replace(prior, precision=prior.precision * np.nan), its_prior)
 
     monkeypatch.setattr(chain.Passes, "draw", spoiled)
     with pytest.raises(ps.NumericError, match=r"the draw of user 0 \(block 0 of the users\) in sweep 2 is not finite"):
