@@ -24,11 +24,11 @@ class Toy:
         self.own, self.table = np.empty(users * self.width, dtype), np.empty(items * self.width, dtype)
         draws.fill_draw_table(self.u, self.b, self.width, self.own)
         draws.fill_draw_table(self.v, self.e, self.width, self.table)
-        self.chances = rng.dirichlet(np.ones(items), components).T
+        self.chances = np.ascontiguousarray(rng.dirichlet(np.ones(items), components).T)  # kernels follow pointers
         self.psi = self.chances[:, 0]
         tables = [alias_table(np.ascontiguousarray(psi)) for psi in self.chances.T]
         self.kept, self.alias = (np.concatenate(parts) for parts in zip(*tables, strict=True))
-        self.rates = rate * rng.dirichlet(np.ones(users), components).T * users
+        self.rates = np.ascontiguousarray(rate * rng.dirichlet(np.ones(users), components).T * users)
         self.offered = self.rates @ self.chances.T
         counts = rng.poisson(1.0, (users, items))
         self.matrix = counts

@@ -113,7 +113,7 @@ def test_new_users_are_folded_in_and_explained(model, tmp_path):
     assert model.conditional(folded).sum() == pytest.approx(1.0)
     known = model.counts.user_ids[4]
     explained = model.explain(known, items[0])
-    assert explained.energy == pytest.approx(explained.parts["energy"].sum(), abs=1e-6)
+    assert explained.energy == pytest.approx(explained.frame["energy"].sum(), abs=1e-6)
     model.report(tmp_path / "report.html")
 
 
