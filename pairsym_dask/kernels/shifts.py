@@ -2,8 +2,8 @@
 
 Where sigma is small, M pi_i psi_j sigma(a_ij) hardly changes along it, but the censored pairs that a half-sweep holds
 while it draws psi, v and b tie them to where they are. A shift is a Metropolis step with censored pairs of its own: a
-symbol whose selection s may become s' = s e^-t gets pairs by thinning proposals at a rate R, `ROOM` times the larger of
-both, which leaves Poisson(R - rate sigma(a)) of them, and both ends weigh the same pairs by their own chances:
+symbol whose selection s may become s' = s e^-t gets pairs by thinning proposals at the larger of both rates R, which
+leaves Poisson(R - rate sigma(a)) of them, and both ends weigh the same pairs by their own chances:
 
     prod (s' sigma(a') / (s sigma(a)))^c  prod over censored (R - s' sigma(a')) / (R - s sigma(a)).
 
@@ -30,9 +30,6 @@ from .streams import STREAM, begin_stream, normal, poisson, uniform
 SPREAD = 4.0  # a step is between a SPREAD-th of the expected width and SPREAD times it
 KNOWN = 0.1  # what a pair tells of t: about sigma^2
 LEAST = 1e-30
-# With R no larger than the rates themselves, pairs that are nearly always shown have next to no censored ones, and each
-# that there is forbids all but small steps. The more room, the nearer a step comes to one without censored pairs.
-ROOM = 2.0
 
 # fmt: off
 
@@ -150,7 +147,7 @@ def weigh_shifts(
         if of_rows and steps[r] == 0.0:
             continue
         begin_stream(stream, key, first + r)
-        waiting = poisson(stream, ROOM * rates[r])
+        waiting = poisson(stream, rates[r])
         _fill_left(own_, r * width, factors, width, work)
         p, stop = indptr[r], indptr[r + 1]
         while p < stop or waiting > 0:
@@ -170,8 +167,8 @@ def weigh_shifts(
                 at = r if of_rows else column
                 t, less = steps[at], shrunk[at]
                 hidden = max(np.float64(get(work, CENSORED + q)), LEAST)
-                # s / R and s' / R: the larger of them is 1 / ROOM
-                before, after = (1.0 / ROOM, less / ROOM) if t > 0.0 else (less / ROOM, 1.0 / ROOM)
+                # s / R and s' / R: one of them is one
+                before, after = (1.0, less) if t > 0.0 else (less, 1.0)
                 if q >= seen and uniform(stream) >= hidden + (1.0 - before) * (1.0 - hidden):
                     continue
                 energy = np.float64(get(work, ENERGY + q))
