@@ -7,9 +7,8 @@ leaves Poisson(R - rate sigma(a)) of them, and both ends weigh the same pairs by
 
     prod (s' sigma(a') / (s sigma(a)))^c  prod over censored (R - s' sigma(a')) / (R - s sigma(a)).
 
-a' = a + t g: bias and traits take the step together, along the line that costs their prior least, so that g is the
-gain of the sweep on average over the other side's symbols. 0 moves selection alone; 1 leaves the rates of pairs that
-are seldom shown as they are, more than that those of pairs that mostly are.
+a' = a + t g: bias and traits take the step together, along the line that costs their prior least, so that g is one on
+average over the other side's symbols.
 
 R does not change when s and s' change places, so the step is reversible. Symbols move in twos whose selection together
 stays: what is selected sums to one, and all twos of a side can move at once.
@@ -41,12 +40,11 @@ def _partner(turn: int, row: int, rows: int) -> int:
 
 
 @compiled
-def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any, gain: float, out: Any) -> None:
+def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any, out: Any) -> None:
     """Steps t of the rows of a group, whose streams begin at `first`; 0 for a row without a partner.
 
     Steps do not depend on traits and biases, and their distribution is the same seen from both ends: a normal number
-    on the scale of the log odds of two rows' selection, as wide as their counts let expect, times a random factor; less
-    where energies move further than selection, which is a `gain` above 1.
+    on the scale of the log odds of two rows' selection, as wide as their counts let expect, times a random factor.
     """
     rows = counts.size
     words = np.empty(STREAM, np.uint64)
@@ -61,7 +59,6 @@ def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any
             continue
         begin_stream(stream, key, first + r)
         width = SPREAD ** (2.0 * uniform(stream) - 1.0) / math.sqrt(1.0 + KNOWN * min(counts[r], counts[p]))
-        width /= max(gain, 1.0)
         change = math.exp(width * normal(stream))
         one, two = selection[r], selection[p]
         share = (one * change + two) / (one + two)
@@ -72,13 +69,13 @@ def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any
 
 @compiled
 def accept_shifts(
-    match: Any, key: Any, first: int, steps: Any, weights: Any, alpha: float, gain: float, effects: Any, mean: float,
+    match: Any, key: Any, first: int, steps: Any, weights: Any, alpha: float, effects: Any, mean: float,
     precision: float,
 ) -> None:
     """Put steps that are not accepted to 0; `weights` are log ratios of the rows' pairs.
 
-    The rest of the ratio is that of Dirichlet and normal priors: `effects` are what steps times `gain` are added to,
-    `mean` and `precision` those of their prior.
+    The rest of the ratio is that of Dirichlet and normal priors: `effects` are what steps are added to, `mean` and
+    `precision` those of their prior.
     """
     rows = steps.size
     words = np.empty(STREAM, np.uint64)
@@ -93,9 +90,8 @@ def accept_shifts(
         ratio = 0.0
         for q in (r, p):
             t = steps[q]
-            grown = gain * t
             # (selection)^alpha N(effect | mean, 1 / precision)
-            ratio += weights[q] - alpha * t - precision * grown * (effects[q] - mean + 0.5 * grown)
+            ratio += weights[q] - alpha * t - precision * t * (effects[q] - mean + 0.5 * t)
         if not math.log(uniform(stream)) < ratio:
             steps[r], steps[p] = 0.0, 0.0
     keep(words)

@@ -11,7 +11,7 @@ from ..store.arrays import Sealed
 from ..store.model_store import Commit
 from . import tasks
 from .hyper import Prior
-from .shifts import Slope, draw_gain, has_shifts
+from .shifts import Slope, has_shifts
 from .tasks import Closed, DrawJob
 
 
@@ -59,9 +59,7 @@ class Passes(Attempt[DrawJob]):
         steps = self.steps()
         old, others, before = steps.hold("own", own), steps.hold("its", its), steps.hold("prior", prior)
         proposing = steps.hold("scale", scale)
-        slope = None
-        if has_shifts(self.job.settings):
-            slope = steps.hold("slope", Slope.make(prior, its_prior, draw_gain(self.job.keys, side)))
+        slope = steps.hold("slope", Slope.make(prior, its_prior)) if has_shifts(self.job.settings) else None
         if side == self.job.plan.long:
             keys = [
                 steps.add(

@@ -21,7 +21,7 @@ from .hyper import Prior
 from .plan import ROWS
 
 # Purposes of streams.
-PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START, TWOS, STEPS, WEIGHTS, CHOICE, MIXTURE, GAIN = range(12)
+PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START, TWOS, STEPS, WEIGHTS, CHOICE, MIXTURE = range(11)
 
 
 @dataclass(frozen=True)

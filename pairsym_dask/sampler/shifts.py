@@ -1,8 +1,6 @@
 """Shifts of selection against energies for blocks in memory, before their half-sweep: see `kernels/shifts.py`.
 
-Rows of the long side shift in twos within their block, the short side's in twos of all of it. How much energies gain
-for what selection loses is the same for a side and drawn anew for every sweep, because no one line suits all symbols:
-where pairs are mostly shown, energies can grow much for little selection. Every third sweep moves selection alone.
+Rows of the long side shift in twos within their block, the short side's in twos of all of it.
 """
 
 from __future__ import annotations
@@ -16,10 +14,8 @@ from ..kernels.shifts import accept_shifts, measure_rows, propose_shifts, weigh_
 from ..kernels.wishart import solve_definite
 from ..settings import Settings
 from ..store.cuts import Tile
-from .halves import CHOICE, GAIN, STEPS, TWOS, WEIGHTS, Columns, Drawn, Keys
+from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Columns, Drawn, Keys
 from .hyper import Prior
-
-ALONE, STEEPEST = 1 / 3, 8.0  # sweeps whose steps move selection alone; what energies gain at most
 
 
 def has_shifts(settings: Settings) -> bool:
@@ -31,26 +27,25 @@ def has_shifts(settings: Settings) -> bool:
 class Slope:
     """Along which line [traits, bias] of a side step: the one that costs its prior least.
 
-    With z = [mean traits of the other side, 1], the prior N(m, S) of [traits, bias] and a gain g a step of t adds
-    t g S z / z^T S z: then the effect z^T [traits, bias], the energy with an average symbol, grows by t g, and its
-    prior is N(z^T m, z^T S z).
+    With z = [mean traits of the other side, 1] and the prior N(m, S) of [traits, bias] a step of t adds
+    t S z / z^T S z: then the effect z^T [traits, bias], the energy with an average symbol, grows by t, and its prior is
+    N(z^T m, z^T S z).
     """
 
-    gain: float
     to: np.ndarray  # z
-    along: np.ndarray  # g S z / z^T S z
+    along: np.ndarray  # S z / z^T S z
     mean: float
     precision: float
 
     @staticmethod
-    def make(own: Prior, other: Prior, gain: float) -> Slope:
+    def make(own: Prior, other: Prior) -> Slope:
         to = np.append(other.mean, 1.0)
         along, square = other.mean.copy(), own.precision.copy()
         solve_definite(square, along)
         along = np.append(along, 1.0 / own.bias_precision)
         variance = float((to * along).sum())
         mean = float((to * np.append(own.mean, own.bias_mean)).sum())
-        return Slope(gain, to, gain / variance * along, mean, 1.0 / variance)
+        return Slope(to, along / variance, mean, 1.0 / variance)
 
     def effects(self, table: np.ndarray) -> np.ndarray:
         """What the energies of a side's symbols are with an average one of the other side."""
@@ -85,10 +80,8 @@ class Shifting:
     mass: float  # what the larger selections sum to, over what selection does
 
     @staticmethod
-    def make(
-        keys: Keys, settings: Settings, side: str, old: Drawn, counts: np.ndarray, slope: Slope
-    ) -> Shifting:  # fmt: skip
-        steps = propose(keys, side, 0, old, counts, slope)
+    def make(keys: Keys, settings: Settings, side: str, old: Drawn, counts: np.ndarray) -> Shifting:
+        steps = propose(keys, side, 0, old, counts)
         most = larger(old, steps)
         mass = float(most.sum() / old.selection.sum())
         return Shifting(steps, Columns.make(old, settings.factors, most), mass)
@@ -98,18 +91,10 @@ class Shifting:
         return self.columns.nbytes + self.steps.nbytes
 
 
-def draw_gain(keys: Keys, side: str) -> float:
-    """The gain of a sweep: 0 as often as `ALONE`, else between 1 and `STEEPEST`."""
-    chance = int(keys.of(GAIN, side)) * 2.0**-64
-    return 0.0 if chance < ALONE else STEEPEST ** ((chance - ALONE) / (1 - ALONE))
-
-
-def propose(keys: Keys, side: str, first: int, old: Drawn, counts: np.ndarray, slope: Slope) -> np.ndarray:
+def propose(keys: Keys, side: str, first: int, old: Drawn, counts: np.ndarray) -> np.ndarray:
     """Steps t of a group of rows from `first` on."""
     steps = np.empty(counts.size)
-    propose_shifts(
-        keys.of(TWOS, side), keys.of(STEPS, side), first, counts.astype(float), old.selection, slope.gain, steps
-    )
+    propose_shifts(keys.of(TWOS, side), keys.of(STEPS, side), first, counts.astype(float), old.selection, steps)
     return steps
 
 
@@ -125,8 +110,8 @@ def accept(
     """The steps that are taken, 0 for the others."""
     taken = steps.copy()
     accept_shifts(
-        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, weights, settings.alpha, slope.gain,
-        slope.effects(table), slope.mean, slope.precision,
+        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, weights, settings.alpha, slope.effects(table),
+        slope.mean, slope.precision,
     )  # fmt: skip
     return taken
 
@@ -136,7 +121,7 @@ def shift_rows(
     columns: Columns, slope: Slope,
 ) -> np.ndarray:  # fmt: skip
     """The steps that a block of the long side takes; `scale` times selection are expected proposals."""
-    steps, weights = propose(keys, side, first, old, counts, slope), np.zeros(counts.size)
+    steps, weights = propose(keys, side, first, old, counts), np.zeros(counts.size)
     table = old.table(padded_width(settings.factors))
     weigh_shifts(
         keys.of(WEIGHTS, side), first, scale * larger(old, steps), tile.indptr, tile.indices, tile.counts,

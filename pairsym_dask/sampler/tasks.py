@@ -87,13 +87,13 @@ class DrawJob:
         kept: Columns = self._once("columns" if steps is None else "shifted", sealed, make)
         return kept
 
-    def shifting(self, sealed: Sealed, slope: Slope) -> Shifting:
+    def shifting(self, sealed: Sealed) -> Shifting:
         """The short side of a state while it may shift; kept."""
         side = self.plan.short
 
         def make() -> Shifting:
             counts = np.concatenate([self.marginal(side, block) for block in range(self.plan.count(side))])
-            return Shifting.make(self.keys, self.settings, side, self.short(sealed), counts, slope)
+            return Shifting.make(self.keys, self.settings, side, self.short(sealed), counts)
 
         kept: Shifting = self._once("shifting", sealed, make)
         return kept
@@ -246,7 +246,7 @@ def weigh_share(
     job: DrawJob, side: str, own: Sealed, its: Sealed, scale: np.ndarray, slope: Slope, share: int
 ) -> np.ndarray:
     """What a share of the long side says of the steps of the short side."""
-    shifting = job.shifting(own, slope)
+    shifting = job.shifting(own)
     weights = np.zeros(shifting.steps.size)
     for block in job.plan.shares[share]:
         first, _ = job.plan.row_range(job.plan.long, block)
@@ -264,7 +264,7 @@ def add_weights(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
 @on_worker
 def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, weights: np.ndarray) -> np.ndarray:
     """The steps that the short side takes."""
-    shifting = job.shifting(own, slope)
+    shifting = job.shifting(own)
     return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, weights, slope)
 
 

@@ -22,7 +22,7 @@ from pairsym_dask.sampler.halves import (
     gather,
 )
 from pairsym_dask.sampler.hyper import RATE, SHAPE, STRENGTH, Prior, draw_prior
-from pairsym_dask.sampler.shifts import Shifting, Slope, accept, draw_gain, has_shifts, shift_rows, weigh_columns
+from pairsym_dask.sampler.shifts import Shifting, Slope, accept, has_shifts, shift_rows, weigh_columns
 from pairsym_dask.settings import Settings
 from pairsym_dask.store.cuts import Tile
 
@@ -76,7 +76,7 @@ def sweep(
         return proposals / drawn.selection.sum() * drawn.chosen
 
     def shift_users(users: Drawn) -> Drawn:
-        slope = Slope.make(state.user_prior, state.item_prior, draw_gain(keys, "users"))
+        slope = Slope.make(state.user_prior, state.item_prior)
         parts, step = [], block or counts.shape[0]
         for first in range(0, counts.shape[0], step):
             rows = slice(first, first + step)
@@ -91,8 +91,8 @@ def sweep(
         return slope.shifted(users, np.concatenate(parts))
 
     def shift_items(items: Drawn, users: Drawn, user_prior: Prior) -> Drawn:
-        slope = Slope.make(state.item_prior, user_prior, draw_gain(keys, "items"))
-        shifting = Shifting.make(keys, settings, "items", items, counts.sum(0), slope)
+        slope = Slope.make(state.item_prior, user_prior)
+        shifting = Shifting.make(keys, settings, "items", items, counts.sum(0))
         weights = np.zeros(counts.shape[1])
         scale = proposals / users.selection.sum()
         weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, slope, weights)
