@@ -32,6 +32,8 @@ MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside
 
 
 STEPS = 3  # of conjugate gradients a half-sweep, from the old mean
+LAST = ", xi* last"  # of a solver's name: xi* is found at the end of a sweep, not between its halves
+NEAR = 16 * 2**20  # bytes of the long side's tables that are best gone through at a time: a share of the last cache
 SMALL = 32  # factors below which systems are solved whatever the model says: exact, and a sweep is cheap there anyway
 # Nanoseconds of one core: a pair, a pair's K, its K^2; a row's K^2, its K^3. Fitted to whole sweeps of xbox-movies x
 # 0.1 with either solver: gradients took 1.08 of the time at K = 32 and 0.88 at K = 64.
@@ -87,7 +89,12 @@ class Plan:
 
     @staticmethod
     def make(counts: Counts, settings: Settings, solver: str | None = None) -> Plan:
-        """A plan with the solver that an earlier sweep was made with, or the one that costs less."""
+        """A plan with the solver that an earlier sweep was made with, or the one that costs less.
+
+        Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
+        last. Stores whose first sweep was made before that was so go on as they began.
+        """
+        chosen = choose_solver(settings.factors, sum(counts.shape), counts.nnz)
         return Plan(
             counts.cuts,
             settings.factors,
@@ -95,17 +102,26 @@ class Plan:
             {side: max(counts.record["tiles"][side]) for side in SIDES},
             np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
-            solver or choose_solver(settings.factors, sum(counts.shape), counts.nnz),
+            solver or chosen + (LAST if settings.selection == "counts" else ""),
         )
 
     @cached_property
     def steps(self) -> int:
         """Steps of the conjugate gradients, 0 where systems are solved."""
-        return STEPS if self.solver == "gradients" else 0
+        return STEPS if self.solver.startswith("gradients") else 0
+
+    @cached_property
+    def xi_star_last(self) -> bool:
+        """Whether xi* is found from the finished state of a sweep, else from new users and old items."""
+        return self.solver.endswith(LAST)
 
     def turns(self, settings: Settings) -> bool:
         """Whether sweeps turn to the axes of the items' background: where that is exact, and saves most products."""
         return self.steps > 0 and settings.temperature == 0 and self.long == "users"
+
+    def cold(self, settings: Settings) -> bool:
+        """Whether rows without variances have kernels of their own."""
+        return self.xi_star_last and self.turns(settings)
 
     @cached_property
     def row_numbers(self) -> int:
@@ -173,6 +189,8 @@ class Plan:
     def runs(self) -> list[list[range]]:
         """Long blocks that are visited at a time for a group of the short side's columns: their tables lie together."""
         found, size, step = [], self.blocks[self.long], self._run_blocks
+        if self.steps and self.xi_star_last:
+            step = min(step, max(1, NEAR // (self.cuts[self.long].block * self.table_row)))
         for group in range(self.cuts[self.short].groups):
             first, stop = self.cuts[self.short].column_range(group)
             blocks = range(first // size, -(-stop // size))
