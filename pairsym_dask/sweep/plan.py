@@ -39,6 +39,8 @@ SMALL = 32  # factors below which systems are solved whatever the model says: ex
 # 0.1 with either solver: gradients took 1.08 of the time at K = 32 and 0.88 at K = 64.
 CHOLESKY = (20.0, 1.1, 0.021, 0.35, 0.0035)
 GRADIENTS = (30.0, 3.1, 0.0, 0.12, 0.0)
+# Of rows without variances, fitted likewise at K = 20, 64 and 256: 0.65, 1.06 and 4.9 core-seconds.
+COLD = (30.0, 1.1, 0.0, 0.025, 0.0)
 
 
 def solver_seconds(costs: tuple[float, ...], factors: int, rows: int, pairs: int) -> float:
@@ -49,11 +51,11 @@ def solver_seconds(costs: tuple[float, ...], factors: int, rows: int, pairs: int
     return 1e-9 * (2 * pairs * a_pair + rows * a_row)
 
 
-def choose_solver(factors: int, rows: int, pairs: int) -> str:
+def choose_solver(factors: int, rows: int, pairs: int, stepping: tuple[float, ...] = GRADIENTS) -> str:
     """Cholesky solves every row's system; gradients take a few steps towards its solution, for less at large K."""
     if factors < SMALL:
         return "cholesky"
-    solved, stepped = (solver_seconds(costs, factors, rows, pairs) for costs in (CHOLESKY, GRADIENTS))
+    solved, stepped = (solver_seconds(costs, factors, rows, pairs) for costs in (CHOLESKY, stepping))
     return "cholesky" if solved <= stepped else "gradients"
 
 
@@ -86,6 +88,7 @@ class Plan:
     count_bytes: int
     pairs: int
     solver: str = "cholesky"
+    stepping: tuple[float, ...] = GRADIENTS  # what steps cost, see `solver_seconds`
 
     @staticmethod
     def make(counts: Counts, settings: Settings, solver: str | None = None) -> Plan:
@@ -94,7 +97,10 @@ class Plan:
         Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
         last. Stores whose first sweep was made before that was so go on as they began.
         """
-        chosen = choose_solver(settings.factors, sum(counts.shape), counts.nnz)
+        last = settings.selection == "counts"
+        frozen = last and settings.temperature == 0 and counts.shape[0] >= counts.shape[1]
+        stepping = COLD if frozen else GRADIENTS
+        chosen = choose_solver(settings.factors, sum(counts.shape), counts.nnz, stepping)
         return Plan(
             counts.cuts,
             settings.factors,
@@ -102,7 +108,8 @@ class Plan:
             {side: max(counts.record["tiles"][side]) for side in SIDES},
             np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
-            solver or chosen + (LAST if settings.selection == "counts" else ""),
+            solver or chosen + (LAST if last else ""),
+            stepping if solver is None or solver.endswith(LAST) else GRADIENTS,
         )
 
     @cached_property

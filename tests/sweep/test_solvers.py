@@ -123,6 +123,8 @@ def test_a_store_that_began_with_xi_star_between_the_halves_goes_on_so(counts, s
 def test_large_k_takes_steps_and_small_k_solves():
     assert choose_solver(20, 632_000, 5_500_000) == "cholesky"
     assert choose_solver(256, 632_000, 5_500_000) == "gradients"
+    assert choose_solver(32, 632_000, 5_500_000) == "cholesky"
+    assert choose_solver(32, 632_000, 5_500_000, plan_module.COLD) == "gradients"
     assert choose_solver(1, 10, 10) == "cholesky"
     assert choose_solver(8, 3, 1) == "cholesky"  # small systems are solved exactly, however few the pairs
 
