@@ -2,6 +2,7 @@
 
 A sweep is five graphs (`graphs.py`): users are updated; the items' selection statistics give xi*, then t; items are
 updated; and the selection pass over the new state gives the bound of exactly what is committed, and the users' next s.
+Where s and t are fixed, the items' selection statistics would be for xi* alone: it comes from the last pass instead.
 """
 
 from __future__ import annotations
@@ -185,12 +186,15 @@ class Fit:
 
         users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b_i), q(u_i)
         new = run.written()
-        stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
-        xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
+        last, stats = self.plan.xi_star_last, None
+        if not last:
+            stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
+            xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
         t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
         items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
-        end = run.finish(run.written(), users.background, items.background, xi_star)  # also log s for the next sweep
-        return self._commit(run, before, users, items, xi_star, t.log_z, end, self.bound(end, users, items))
+        # Also log s for the next sweep, and xi* where it comes last.
+        end = run.finish(run.written(), users.background, items.background, xi_star, renew=last)
+        return self._commit(run, before, users, items, t.log_z, end, self.bound(end, users, items))
 
     def start(self) -> Commit:
         """Commit the start: sweep 0."""
@@ -201,7 +205,7 @@ class Fit:
             users, items = (run.take_over(side, self._earlier(warm, side), warm.rows[side]) for side in SIDES)
             xi_star = warm.commit.scalar("xi_star")
         end = run.finish(run.written(), users.background, items.background, xi_star)
-        return self._commit(run, None, users, items, xi_star, float("nan"), end, self.bound(end, users, items))
+        return self._commit(run, None, users, items, float("nan"), end, self.bound(end, users, items))
 
     def bound(self, end: End, users: Half, items: Half) -> float:
         """The variational bound of a finished state."""
@@ -214,7 +218,7 @@ class Fit:
 
     def _begin(self, sweep: int, before: Commit | None) -> Passes:
         """A new attempt at a sweep, after a committed one."""
-        files = self.open_attempt(sweep, GRAPHS)
+        files = self.open_attempt(sweep, GRAPHS - self.plan.xi_star_last)
         job = replace(self.job, folder=self.attempt)
         run = Passes(job, files, self.executor, self.display)
         if self.settings.discount and self.discount is None:
@@ -244,12 +248,11 @@ class Fit:
         )
 
     def _commit(
-        self, run: Passes, before: Commit | None, users: Half, items: Half, xi_star: float, log_z_items: float,
-        end: End, bound: float,
-    ) -> Commit:  # fmt: skip
+        self, run: Passes, before: Commit | None, users: Half, items: Half, log_z_items: float, end: End, bound: float
+    ) -> Commit:
         """Make a finished attempt real, unless its numbers cannot be."""
         sweep = 0 if before is None else before.sweep + 1
-        scalars = {"xi_star": xi_star, "elbo": bound, "log_z_next": end.log_z, "log_z_items": log_z_items}
+        scalars = {"xi_star": end.xi_star, "elbo": bound, "log_z_next": end.log_z, "log_z_items": log_z_items}
         for name in ("elbo", "xi_star", "log_z_next"):
             if not np.isfinite(scalars[name]):
                 raise NumericError(
