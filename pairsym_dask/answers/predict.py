@@ -20,6 +20,7 @@ from ..run.process import read_once
 from ..settings import SIDES
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
+from ..store.some_rows import pairs_of
 from ..sweep.job import VALUES
 from .query import Query, deviations, sides
 from .ranking import Ranking
@@ -206,21 +207,8 @@ class Predictor:
 
 def seen_items(counts: Counts, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sorted items of the users' observed pairs as (indptr, items)."""
-    cut = counts.cuts["users"]
-    block = positions // cut.block
-    lengths, parts = np.zeros(positions.size, np.int64), []
-    for b in np.unique(block):
-        tile, here = counts.rows("users", int(b)), np.flatnonzero(block == b)
-        start = tile.indptr[positions[here] - b * cut.block]
-        lengths[here] = tile.indptr[positions[here] - b * cut.block + 1] - start
-        parts.append((here, start, tile.indices))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    items = np.empty(indptr[-1], np.uint32)
-    for here, start, indices in parts:
-        # Row by row, so that rows of several blocks may come in any order.
-        within = np.arange(lengths[here].sum()) - np.repeat(np.cumsum(lengths[here]) - lengths[here], lengths[here])
-        items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
-    return indptr, items
+    pairs = pairs_of(counts, "users", positions)
+    return pairs.indptr, pairs.indices
 
 
 def label_table(counts: Counts, table: pd.DataFrame, audience: Audience) -> pd.DataFrame:

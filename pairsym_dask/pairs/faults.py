@@ -79,13 +79,13 @@ class Faults:
 
 
 def sift(
-    columns: list[Any], decimal: str, counted: bool, timed: bool
+    columns: list[Any], decimal: str, counted: bool, timed: bool, words: tuple[str, str, str]
 ) -> tuple[list[Any], np.ndarray | None, dict[str, tuple[int, int, str]]]:
     """Columns (user, item, count) and times without rows that cannot be counted.
 
-    And of each kind of these rows: how many, the first, its value.
+    And of each kind of these rows: how many, the first, its value; `words` are what the columns are called.
     """
-    columns = [plain(values) for values in columns]
+    columns, number = [plain(values) for values in columns], words[2]
     bad = np.zeros(len(columns[0]), bool)
     found: dict[str, tuple[int, int, str]] = {}
 
@@ -97,9 +97,9 @@ def sift(
             found[kind] = (int(mask.sum()), k, str(value.as_py() if isinstance(value, pa.Scalar) else value))
             bad[mask] = True
 
-    for side, words in enumerate(("without a user", "without an item")):
+    for side, word in enumerate(words[:2]):
         if columns[side].null_count:
-            note(words, _nulls(columns[side]))
+            note(f"without {'an' if word == 'item' else 'a'} {word}", _nulls(columns[side]))
     times = None
     if timed:
         stamps = columns.pop()
@@ -109,23 +109,23 @@ def sift(
     if counted:
         values = columns[2]
         if values.null_count:
-            note("without a count", _nulls(values))
+            note(f"without a {number}", _nulls(values))
         if _is_text(values.type):
             values = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
             if decimal != ".":
                 values = pc.replace_substring(values, decimal, ".")
             columns[2] = values
             right = pc.fill_null(pc.match_substring_regex(values, _NUMBER), True)
-            note("with a count that is no number", ~right.to_numpy(zero_copy_only=False), values)
+            note(f"with a {number} that is no number", ~right.to_numpy(zero_copy_only=False), values)
             values = pc.if_else(right, values, None).cast(pa.float64())
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             numbers = values.to_numpy(zero_copy_only=False)
             with np.errstate(invalid="ignore"):
                 if numbers.dtype.kind == "f":
-                    note("without a count", np.isnan(numbers))
-                    note("with an infinite count", np.isinf(numbers), numbers)
-                note("with a negative count", numbers < 0, numbers)
-                note("with a count of zero", numbers == 0)
+                    note(f"without a {number}", np.isnan(numbers))
+                    note(f"with an infinite {number}", np.isinf(numbers), numbers)
+                note(f"with a negative {number}", numbers < 0, numbers)
+                note(f"with a {number} of zero", numbers == 0)
     if bad.any():
         kept = pa.array(~bad)
         columns = [values.filter(kept) for values in columns]
