@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from .answers.update import update
-from .errors import FitInterrupted, InputError
+from .errors import InputError
 from .fitted import Fitted
 from .kernels.accelerate import is_compiled
 from .pairs.parts import Columns, Reading
@@ -17,9 +17,10 @@ from .sampler.chain import sample
 from .settings import PRESETS, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import ModelStore
+from .store.tags import Tags, open_sides
 from .store.versions import find_version
 from .sweep.fit import fit
-from .sweep.resume import first_commit
+from .sweep.resume import first_commit, interrupted
 
 SWEEPS_OF_DRAWS = 600
 COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
@@ -122,6 +123,8 @@ class PairedSymbols(GivenSettings, Fitted):
         progress: bool = True,
         callback: Callable[[int, float, float], None] | None = None,
         *,
+        item_tags: Tags | str | os.PathLike[str] | None = None,
+        user_tags: Tags | str | os.PathLike[str] | None = None,
         burn: int | None = None,
         thin: int | None = None,
         start: PairedSymbols | None = None,
@@ -154,6 +157,9 @@ class PairedSymbols(GivenSettings, Fitted):
             Show sweeps: a bar on a terminal, a display in a notebook, lines elsewhere.
         callback : callable, optional
             ``callback(sweep, elbo, seconds)`` after each commit; of draws with the log-likelihood of a pair.
+        item_tags, user_tags : Tags or path, optional
+            What `ingest_tags` made of the tags of items, of users: symbols with the same tags are expected to be alike,
+            and symbols without pairs are known by their tags alone.
         burn, thin : int, optional
             With ``inference="gibbs"`` every `thin`-th sweep (5th) after the first `burn` ones (half of them) is a draw
             and kept
@@ -186,6 +192,9 @@ class PairedSymbols(GivenSettings, Fitted):
             given["factors"] = start._fitted.settings.factors
         settings = Settings(**given)
         counts = open_counts(counts, storage_options)
+        if counts.holds != "pairs":
+            raise InputError(f"{counts.path} holds tags, not pairs; give it as item_tags or user_tags")
+        tags = open_sides(user_tags, item_tags, storage_options)
         store = ModelStore(path, storage_options)
         if (first := first_commit(store)) is not None:  # it may have begun when other settings were the defaults
             settings = Settings.going_on(given, first.settings)
@@ -198,16 +207,20 @@ class PairedSymbols(GivenSettings, Fitted):
         try:
             sampling = _sampling(settings, tol, burn, thin, start)
             if sampling:
+                if tags:
+                    raise InputError(
+                        'draws do not know tags yet: leave item_tags and user_tags out, or inference="gibbs"'
+                    )
                 sample(
                     counts, settings, store, sweeps=SWEEPS_OF_DRAWS if sweeps is None else sweeps,
                     start=None if start is None else start._fitted, **sampling, **common,
                 )  # fmt: skip
             else:
-                fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, **common)
+                fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, tags=tags, **common)
         except KeyboardInterrupt:
             if store.is_model() and store.commits():
                 self._open(store, counts, None)
-            raise _interrupted(store) from None
+            raise interrupted(store) from None
         self._open(store, counts, None)
         return self
 
@@ -291,7 +304,7 @@ class PairedSymbols(GivenSettings, Fitted):
                 progress=progress, callback=callback, keep=keep, half_life=half_life,
             )  # fmt: skip
         except KeyboardInterrupt:
-            raise _interrupted(store) from None
+            raise interrupted(store) from None
         new = PairedSymbols(**self.get_params())
         new._open(store, grown, None)
         return new
@@ -334,16 +347,6 @@ def _sampling(settings: Settings, tol: Any, burn: Any, thin: Any, start: Any = N
         if value is not None:
             raise InputError(f'{name} is for draws: it needs inference="gibbs"')
     return {}
-
-
-def _interrupted(store: ModelStore) -> FitInterrupted:
-    """Where an interrupted fit stands."""
-    commits = store.commits() if store.is_model() else []
-    if not commits:
-        return FitInterrupted(f"interrupted before the first commit to {store.url}; run the same again")
-    return FitInterrupted(
-        f"interrupted: {store.url} stands at sweep {commits[-1].sweep}; run the same again to go on from there"
-    )
 
 
 def load(

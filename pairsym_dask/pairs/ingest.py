@@ -188,8 +188,8 @@ def tell(stages: Stages, found: Found, faults: Faults, counts: Counts) -> None:
     users, items = counts.shape
     one, two = WORDS[counts.holds][:2]
     stages.tell(
-        f"{found.name}: {faults.rows:,} rows read{_left_out(faults)}; {counts.nnz:,} distinct pairs of {users:,} {one}s "
-        f"and {items:,} {two}s"
+        f"{found.name}: {faults.rows:,} rows read{_left_out(faults)}; {counts.nnz:,} distinct pairs of "
+        f"{users:,} {one}s and {items:,} {two}s"
     )
 
 

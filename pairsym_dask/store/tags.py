@@ -90,9 +90,7 @@ class Tags:
         return f"Tags({nearby(self.path)!r}, {symbols:,} symbols x {tags:,} tags, {self.nnz:,} links)"
 
 
-def open_tags(
-    path: str | os.PathLike[str] | Storage | Tags, storage_options: dict[str, Any] | None = None
-) -> Tags:
+def open_tags(path: str | os.PathLike[str] | Storage | Tags, storage_options: dict[str, Any] | None = None) -> Tags:
     """Open a tag store.
 
     Parameters
@@ -123,3 +121,9 @@ def open_tags(
     if links.holds != "tags":
         raise StoreError(f"{links.path} is a store of pairs, not of tags; ingest_tags makes one of tags")
     return Tags(links)
+
+
+def open_sides(users: Any, items: Any, storage_options: dict[str, Any] | None = None) -> dict[str, Tags]:
+    """The tag stores that are given, by side."""
+    given = {"users": users, "items": items}
+    return {side: open_tags(place, storage_options) for side, place in given.items() if place is not None}

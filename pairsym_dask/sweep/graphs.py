@@ -14,7 +14,7 @@ import numpy as np
 from ..run.execute import Attempt, Steps
 from ..store.arrays import Sealed
 from ..store.commit import Commit
-from . import start, tasks
+from . import start, tags, tasks
 from . import steps as by_steps
 from .background import Background, lambda_of, whole_message
 from .discount import Discount
@@ -59,6 +59,7 @@ class End:
     shown: float
     message: float
     log_z: float
+    tagged: float  # what tags bring to the bound
 
 
 class Passes(Attempt[Job]):
@@ -146,8 +147,11 @@ class Passes(Attempt[Job]):
         weighed = self.run(f"weigh {side}", steps, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
-    def finish(self, state: Sealed, own: Background, base: Background, xi_star: float) -> End:
-        """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights."""
+    def finish(self, state: Sealed, own: Background, base: Background, xi_star: float, before: dict[str, Any]) -> End:
+        """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights.
+
+        Beside it the tags of both sides are updated, from what was `before`.
+        """
         steps = self.steps()
         whole, ground = steps.hold("state", state), steps.hold("background", base)
         stats: list[Any] = [None] * len(self.job.plan.places["users"])
@@ -157,13 +161,20 @@ class Passes(Attempt[Job]):
             steps.add("finish-users", block, tasks.finish_block, steps.job, whole, key, ground, xi_star, block)
             for block, key in enumerate(stats)
         ]
-        results = self.run("bound", steps, keys)
+        tagging = [
+            steps.add(f"tags-{side}", 0, tags.fit_tags, steps.job, side, steps.hold(f"tags-before-{side}", old), whole)
+            for side, old in before.items()
+        ]
+        results = self.run("bound", steps, keys + tagging)
+        results, tagged = results[: len(keys)], results[len(keys) :]
+        self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
         if self.job.settings.selection == "counts":
             message += whole_message(own, base, xi_star)
-        return End(shown, message, log_sum_exp(result.normaliser for result in results))
+        normaliser = log_sum_exp(result.normaliser for result in results)
+        return End(shown, message, normaliser, float(np.sum([part.bound for part in tagged])))
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""

@@ -84,9 +84,10 @@ class Plan:
     count_bytes: int
     pairs: int
     solver: str = "cholesky"
+    tags: int = 0  # bytes that tags take in a process
 
     @staticmethod
-    def make(counts: Counts, settings: Settings, solver: str | None = None) -> Plan:
+    def make(counts: Counts, settings: Settings, solver: str | None = None, tags: int = 0) -> Plan:
         """A plan with the solver that an earlier sweep was made with, or the one that costs less."""
         return Plan(
             counts.cuts,
@@ -96,6 +97,7 @@ class Plan:
             np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
             solver or choose_solver(settings.factors, sum(counts.shape), counts.nnz),
+            tags,
         )
 
     @cached_property
@@ -242,7 +244,7 @@ class Plan:
         row = self.table_row + (2 * self.factors + 4) * self.itemsize
         if self.steps and not self.whole[self.short]:
             row += 6 * stride_of(padded_width(self.factors)) * self.itemsize  # where the steps stand, and a direction
-        return short * row + 56 * self.cuts["items"].rows
+        return short * row + 56 * self.cuts["items"].rows + self.tags
 
     def peak_bytes(self, tasks: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""

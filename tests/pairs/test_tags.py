@@ -56,7 +56,8 @@ def test_tag_stores_are_opened_verified_and_described(tmp_path: Path) -> None:
     ps.ingest_tags(LINKS, tmp_path / "tags.zarr")
     assert ps.open_tags(tmp_path / "tags.zarr").nnz == 6
     found = verify(tmp_path / "tags.zarr")
-    assert found.sound and found.kind == "tags"
+    assert found.sound
+    assert found.kind == "tags"
     assert describe(str(tmp_path / "tags.zarr"))[1] == "  4 symbols x 4 tags, 6 links, 1.5 a symbol"
     chunk = next(p for p in (tmp_path / "tags.zarr").rglob("c.0.0") if "by_user" in str(p))
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
