@@ -52,7 +52,8 @@ class Fitted(Answers):
             if not store.is_there(commit):
                 raise StoreError(f"sweep {sweep} of {store.url} has been removed; fit with keep= to keep sweeps")
         commit.sealed.check_sizes()
-        self.__dict__.pop("_answering", None)
+        for kept in ("_answering", "_tags"):
+            self.__dict__.pop(kept, None)
         self._commits, self._commit, self._counts = tuple(commits[: commit.sweep + 1]), commit, counts
 
     @property

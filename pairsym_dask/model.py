@@ -17,10 +17,10 @@ from .sampler.chain import sample
 from .settings import PRESETS, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import ModelStore
-from .store.tags import Tags, open_sides
+from .store.tags import AnyTags, open_sides
 from .store.versions import find_version
 from .sweep.fit import fit
-from .sweep.resume import first_commit, interrupted
+from .sweep.resume import first_commit, interrupted, sampling_options
 
 SWEEPS_OF_DRAWS = 600
 COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
@@ -123,8 +123,8 @@ class PairedSymbols(GivenSettings, Fitted):
         progress: bool = True,
         callback: Callable[[int, float, float], None] | None = None,
         *,
-        item_tags: Tags | str | os.PathLike[str] | None = None,
-        user_tags: Tags | str | os.PathLike[str] | None = None,
+        item_tags: AnyTags = None,
+        user_tags: AnyTags = None,
         burn: int | None = None,
         thin: int | None = None,
         start: PairedSymbols | None = None,
@@ -205,12 +205,8 @@ class PairedSymbols(GivenSettings, Fitted):
         if progress and not is_compiled("rows"):
             print(COMPILING, file=sys.stderr)
         try:
-            sampling = _sampling(settings, tol, burn, thin, start)
+            sampling = sampling_options(settings, tol, burn, thin, start, tags)
             if sampling:
-                if tags:
-                    raise InputError(
-                        'draws do not know tags yet: leave item_tags and user_tags out, or inference="gibbs"'
-                    )
                 sample(
                     counts, settings, store, sweeps=SWEEPS_OF_DRAWS if sweeps is None else sweeps,
                     start=None if start is None else start._fitted, **sampling, **common,
@@ -222,6 +218,7 @@ class PairedSymbols(GivenSettings, Fitted):
                 self._open(store, counts, None)
             raise interrupted(store) from None
         self._open(store, counts, None)
+        self._given_tags = tags
         return self
 
     def update(
@@ -245,6 +242,8 @@ class PairedSymbols(GivenSettings, Fitted):
         separator: str | None = None,
         encoding: str | None = None,
         decimal: str = ".",
+        item_tags: AnyTags = None,
+        user_tags: AnyTags = None,
         burn: int | None = None,
         thin: int | None = None,
         threads: int | None = None,
@@ -278,6 +277,8 @@ class PairedSymbols(GivenSettings, Fitted):
             Of CSV files; found where they are not given: comma, semicolon, tab, pipe; UTF-8, UTF-16, cp1252.
         decimal : {".", ","}
             What stands before the decimals of counts.
+        item_tags, user_tags : Tags or path, optional
+            Of the new model; where they are not given, those of this one.
         storage_options : dict, optional
             Options of fsspec for remote stores.
 
@@ -295,13 +296,16 @@ class PairedSymbols(GivenSettings, Fitted):
         """
         settings, store = Settings.going_on(self.get_params(), self._fitted.settings), ModelStore(path, storage_options)
         columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), time)
-        sampling = _sampling(settings, tol, burn, thin)
+        given, earlier_tags = open_sides(user_tags, item_tags, storage_options), self._tag_stores()
+        tags = {**earlier_tags, **given}
+        sampling = sampling_options(settings, tol, burn, thin, None, tags)
         sweeps = (SWEEPS_OF_DRAWS if sampling else 3) if sweeps is None else sweeps
         try:
             grown = update(
                 self._fitted, self.counts, settings, source, columns, counts, store, dict(storage_options or {}),
                 sampling=sampling, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
-                progress=progress, callback=callback, keep=keep, half_life=half_life,
+                progress=progress, callback=callback, keep=keep, half_life=half_life, tags=tags,
+                earlier_tags=earlier_tags,
             )  # fmt: skip
         except KeyboardInterrupt:
             raise interrupted(store) from None
@@ -337,23 +341,13 @@ class PairedSymbols(GivenSettings, Fitted):
         return model
 
 
-def _sampling(settings: Settings, tol: Any, burn: Any, thin: Any, start: Any = None) -> dict[str, Any]:
-    """Options of draws, none for a variational fit; those of the other kind are refused."""
-    if settings.inference == "gibbs":
-        if tol is not None:
-            raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
-        return {"burn": burn, "thin": 5 if thin is None else thin}
-    for name, value in (("burn", burn), ("thin", thin), ("start", start)):
-        if value is not None:
-            raise InputError(f'{name} is for draws: it needs inference="gibbs"')
-    return {}
-
-
 def load(
     path: str | os.PathLike[str],
     counts: Counts | str | os.PathLike[str] | None = None,
     sweep: int | None = None,
     *,
+    item_tags: AnyTags = None,
+    user_tags: AnyTags = None,
     storage_options: dict[str, Any] | None = None,
 ) -> PairedSymbols:
     """Open a fitted model.
@@ -366,6 +360,8 @@ def load(
         Where the counts store is, if it has moved.
     sweep : int, optional
         An earlier sweep that was kept; the last one by default.
+    item_tags, user_tags : Tags or path, optional
+        Where the tag stores are, if they have moved.
     storage_options : dict, optional
         Options of fsspec for remote stores.
 
@@ -387,6 +383,7 @@ def load(
     model._home = home
     model._open(store, None, sweep)
     model.set_params(**model._fitted.settings.to_dict())
+    model._given_tags = open_sides(user_tags, item_tags, storage_options)
     if counts is not None:
         model._counts = open_counts(counts, storage_options)
         model._check_counts(model._counts)

@@ -141,7 +141,7 @@ def add_up(
     counts: Counts, pair: tuple[Any, Any], n: int, pulls: tuple[np.ndarray, np.ndarray, np.ndarray],
     first: dict[str, float], last: dict[str, float], total: Total,
 ) -> Explanation:  # fmt: skip
-    """Parts by name with the seen items between them: `pair` are labels, `pulls` the seen items' positions, counts and parts of the energy."""
+    """Parts by name, the seen items between them: `pulls` are their positions, counts and parts of the energy."""
     seen, count, pull = pulls
     most = np.lexsort((seen, -np.abs(pull)))
     named, rest = most[:n], most[n:]

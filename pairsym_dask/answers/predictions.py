@@ -46,16 +46,21 @@ class Predictions(ABC):
     @cached_property
     def _tags(self) -> dict[str, SideTags]:
         """The tags of the sides that the model was fitted with tags of."""
-        commit, counts, found = self._fitted, self.counts, {}
+        stores = self._tag_stores()
+        return {side: SideTags.open(self._fitted, self.counts, side, tags) for side, tags in stores.items()}
+
+    def _tag_stores(self) -> dict[str, Tags]:
+        """The tag stores that the model was fitted with, by side."""
+        commit, found = self._fitted, dict[str, Tags]()
         for side in commit.tags:
             try:
-                tags = self._given_tags.get(side) or open_tags(commit.tags_address(side))
+                found[side] = self._given_tags.get(side) or open_tags(commit.tags_address(side))
             except StoreError as error:
                 raise StoreError(
                     f"the store of {side[:-1]} tags of {commit.storage.url} is needed but cannot be opened ({error}); "
                     f"give its place with load(..., {side[:-1]}_tags=...)"
                 ) from None
-            found[side] = SideTags.open(commit, counts, side, tags)
+            commit.check_tags(side, found[side].digest, found[side].path)
         return found
 
     def _newcomers(self, side: str, labels: np.ndarray) -> Newcomers:

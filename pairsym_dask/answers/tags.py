@@ -32,7 +32,6 @@ class SideTags:
 
     @staticmethod
     def open(commit: Commit, counts: Counts, side: str, tags: Tags) -> SideTags:
-        commit.check_tags(side, tags.digest, tags.path)
         return SideTags(commit, counts, TagPrior.make(side, tags, counts))
 
     @property

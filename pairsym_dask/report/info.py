@@ -93,6 +93,8 @@ def describe_model(store: ModelStore) -> list[str]:
         f"  sweep {last.sweep}, {_figures(commits)}; kept: {', '.join(kept)}",
         f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
+    for side, tags in last.tags.items():
+        lines.append(f"  {tags['tags']:,} {side[:-1]} tags at {tags['path']} (digest {tags['digest']})")
     if (start := commits[0].record.get("start")) is not None:
         lines.append(f"  an update: started from sweep {start['sweep']} of {start['path']} (commit {start['digest']})")
     try:

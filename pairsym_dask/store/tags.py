@@ -66,7 +66,7 @@ class Tags:
         Examples
         --------
         >>> ps.open_tags("tags.zarr").to_scipy().shape
-        (3, 2)
+        (4, 2)
         """
         return self.links.to_scipy()
 
@@ -88,6 +88,9 @@ class Tags:
     def __repr__(self) -> str:
         symbols, tags = self.shape
         return f"Tags({nearby(self.path)!r}, {symbols:,} symbols x {tags:,} tags, {self.nnz:,} links)"
+
+
+AnyTags = Tags | str | os.PathLike[str] | None  # as people give a tag store
 
 
 def open_tags(path: str | os.PathLike[str] | Storage | Tags, storage_options: dict[str, Any] | None = None) -> Tags:

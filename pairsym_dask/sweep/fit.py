@@ -25,7 +25,7 @@ from ..store.commit import Commit, generation_arrays
 from ..store.counts import RECORD, Counts
 from ..store.discard import set_aside_damaged
 from ..store.model_store import ModelStore
-from ..store.tags import Tags, open_tags
+from ..store.tags import Tags
 from .background import update_xi_star
 from .discount import Discount
 from .elbo import counted_share, side_bound
@@ -50,6 +50,7 @@ class Warm:
 
     commit: Commit
     rows: dict[str, np.ndarray]
+    tags: dict[str, Tags] = field(default_factory=dict)  # tag stores of that sweep
 
 
 def fit(
@@ -230,12 +231,10 @@ class Fit:
         """Where the tags of a side begin: at their prior, or in a warm start where an earlier fit has left them."""
         prior = self.tags[side]
         effects = Effects.start(prior.number, self.settings)
-        earlier = self.warm.commit if self.warm is not None else None
-        if earlier is None or side not in earlier.tags:
+        if self.warm is None or side not in self.warm.tags:
             return effects
-        known = open_tags(earlier.tags_address(side))
-        earlier.check_tags(side, known.digest, known.path)
-        return effects.taken_over(earlier, side, known.links.find("items", prior.tags.tag_ids))
+        rows = self.warm.tags[side].links.find("items", prior.tags.tag_ids)
+        return effects.taken_over(self.warm.commit, side, rows)
 
     def bound(self, end: End, users: Half, items: Half) -> float:
         """The variational bound of a finished state."""
