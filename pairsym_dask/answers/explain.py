@@ -29,7 +29,8 @@ class Explanation:
     `energy`, the posterior mean of u_i.v_j + b_i + b_j. `sigma` is p(shown | i, j), averaged over the posterior with
     standard deviation `sd` of the energy; `popularity` is E[psi_j]; p(j | i) is proportional to their product.
     Where the fit had tags, `tags` has a row a tag of the item and of the user: side, tag, weight, and the energy that
-    it brings to the pair through the prior means; what pairs have taught beside it is not among these.
+    it brings to the pair through the prior means (None is the level, which all have); what pairs have taught beside it
+    is not among these.
     """
 
     user: Any
@@ -49,7 +50,8 @@ class Explanation:
         )
         tags = ""
         if self.tags is not None and len(self.tags):
-            pulls = [f"{tag} {energy:+.3f}" for tag, energy in zip(self.tags["tag"], self.tags["energy"], strict=True)]
+            named = self.tags[self.tags["tag"].notna()]
+            pulls = [f"{tag} {energy:+.3f}" for tag, energy in zip(named["tag"], named["energy"], strict=True)]
             tags = f"\ntags pull: {', '.join(pulls[:10])}"
         return (
             f"why item {self.item!r} for user {self.user!r}\n{shown.to_string(index=False)}\n"

@@ -36,6 +36,7 @@ from ..sweep.discount import Discount
 from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log
 from ..sweep.job import VALUES, empty_values, prior_growth
 from ..sweep.record import decode_background
+from ..sweep.tag_prior import scale
 from .given import blocks_of, cut_rows, read_pairs, some_words
 from .predict import Audience, Symbols
 from .tags import SideTags
@@ -157,9 +158,7 @@ def _with_tags(
     more = len(everybody) - labels.size
     pairs = Tile(np.concatenate([pairs.indptr, np.full(more, pairs.indptr[-1])]), pairs.indices, pairs.counts)
     known = tags.prior.tags.find(everybody.to_numpy())
-    lengths = np.diff(given.indptr)
-    sizes = np.sqrt(sum_rows(given.indptr, given.counts.astype(np.float64) ** 2))
-    described = tags.mixed(Tile(given.indptr, given.indices, given.counts / np.repeat(sizes, lengths)))
+    described = tags.mixed(scale(given, tags.prior.number - 1))
     place = pd.Index(mine.astype(object)).get_indexer(everybody)
     order = np.where(place >= 0, len(everybody) + place, np.arange(len(everybody)))
     prior = Symbols.join([tags.symbols(known), described]).take(order)

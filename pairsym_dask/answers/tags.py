@@ -104,14 +104,14 @@ class SideTags:
         return float(np.exp(np.log(whole).mean()))
 
     def frame(self) -> pd.DataFrame:
-        """A row a tag: tag, relevance, sd, symbols."""
-        tags, reach = self.prior.tags, 1 / np.sqrt(self._read("gamma"))
+        """A row a tag, without the level: tag, relevance, effect, sd, symbols."""
+        tags, reach = self.prior.tags, 1 / np.sqrt(self._read("gamma")[:-1])
         table = pd.DataFrame(
             {
                 "tag": tags.tag_ids,
                 "relevance": reach,
-                "effect": np.sqrt((self.effects[:, :-1].astype(np.float64) ** 2).mean(1)),
-                "sd": np.sqrt(self.variances[:, 0]),
+                "effect": np.sqrt((self.effects[:-1, :-1].astype(np.float64) ** 2).mean(1)),
+                "sd": np.sqrt(self.variances[:-1, 0]),
                 "symbols": tags.symbols_a_tag(),
             }
         )
@@ -124,10 +124,11 @@ class SideTags:
         tile = self.prior.scaled(rows)
         effects = self.effects[tile.indices].astype(np.float64)
         energy = tile.counts * (effects[:, :-1] @ its + effects[:, -1])
+        names = np.array([*self.prior.tags.tag_ids.tolist(), None], object)  # the level has no name
         table = pd.DataFrame(
             {
                 "side": np.full(tile.indices.size, self.side[:-1], object),
-                "tag": self.prior.tags.tag_ids[tile.indices],
+                "tag": names[tile.indices],
                 "weight": tile.counts,
                 "energy": energy,
             }

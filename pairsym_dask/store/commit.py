@@ -44,12 +44,12 @@ def generation_arrays(
         "users/next", (rows["users"],), (blocks["users"],), "float64", ("user",), domain="below infinity"
     )
     for side, number in (tags or {}).items():
-        specs |= _tag_arrays(f"{side[:-1]}_tag", number, settings)
+        specs |= _tag_arrays(f"{side[:-1]}_tag", number + 1, settings)
     return specs
 
 
 def _tag_arrays(name: str, number: int, settings: Settings) -> dict[str, ArraySpec]:
-    """Arrays of one side's tags: q of their effects on traits and biases, and gamma."""
+    """Arrays of one side's tags, the level last: q of their effects on traits and biases, and gamma."""
     block, specs = min(number, TAGS), {}
     shape, chunks = (number, settings.factors), (block, settings.factors)
     mean = ArraySpec(f"{name}s/mean", shape, chunks, settings.dtype, (name, "factor"), domain="finite")

@@ -130,7 +130,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         rows = {side: self.plan.cuts[side].rows for side in SIDES}
-        tags = {side: prior.number for side, prior in self.tags.items()}
+        tags = {side: prior.tags.shape[1] for side, prior in self.tags.items()}
         self.specs = generation_arrays(rows, self.plan.blocks, self.settings, tags)
         self.shared = {  # by the records of all sweeps
             "settings": self.settings.to_dict(),
@@ -143,7 +143,7 @@ class Fit:
                 side: {
                     "path": relative_path(prior.tags.path, self.store.url),
                     "digest": prior.tags.digest,
-                    "tags": prior.number,
+                    "tags": prior.tags.shape[1],
                 }
                 for side, prior in self.tags.items()
             }
@@ -233,7 +233,8 @@ class Fit:
         effects = Effects.start(prior.number, self.settings)
         if self.warm is None or side not in self.warm.tags:
             return effects
-        rows = self.warm.tags[side].links.find("items", prior.tags.tag_ids)
+        earlier = self.warm.tags[side]
+        rows = np.append(earlier.links.find("items", prior.tags.tag_ids), earlier.shape[1])  # the level is the last one
         return effects.taken_over(self.warm.commit, side, rows)
 
     def bound(self, end: End, users: Half, items: Half) -> float:

@@ -2,11 +2,13 @@
 
 x_jf are the weights of the tag store, scaled so that their squares sum to one for every symbol. The effects h_f have
 the prior N(0, 1/gamma_f), whose precision gamma_f is learned: a tag that says nothing is switched off by a large one.
-The effects e_f on biases have N(0, 1/tau_b).
+The effects e_f on biases have N(0, 1/tau_b). Beside its own tags every symbol that has any has one more, with weight
+one, after all others: the *level*. Without it tags would have to say what is common to all symbols, each a part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,8 +76,8 @@ class TagPrior:
 
     @property
     def number(self) -> int:
-        """Tags."""
-        return self.tags.shape[1]
+        """Tags, the level among them."""
+        return self.tags.shape[1] + 1
 
     @cached_property
     def known(self) -> np.ndarray:
@@ -94,24 +96,23 @@ class TagPrior:
         return self.scaled(self.rows[first:stop])
 
     def scaled(self, positions: np.ndarray) -> Tile:
-        """Tags and scaled weights of rows of the tag store; none at -1."""
-        tile = self.tags.rows(positions)
-        return Tile(tile.indptr, tile.indices, tile.counts / np.repeat(self.sizes[positions], np.diff(tile.indptr)))
+        """Tags and scaled weights of rows of the tag store, and the level; none at -1."""
+        return scale(self.tags.rows(positions), self.number - 1)
 
-    @property
-    def blocks(self) -> int:
-        """Blocks of tags, for `by_tag`."""
-        return self.tags.links.cuts["items"].blocks
+    def by_tag(self) -> Iterator[tuple[slice, Tile]]:
+        """Blocks of tags, and for each tag the places among `known` of its symbols, with scaled weights.
 
-    def by_tag(self, block: int) -> tuple[slice, Tile]:
-        """A block of tags, and for each of them the places among `known` of its symbols, with scaled weights."""
-        links = self.tags.links
-        tile = links.rows("items", block)
-        places = self._places[tile.indices]
-        kept = places >= 0
-        indptr = np.concatenate([[0], np.cumsum(kept)])[tile.indptr]
-        weights = tile.counts[kept] / self.sizes[tile.indices[kept]]
-        return slice(*links.cuts["items"].row_range(block)), Tile(indptr, places[kept], weights)
+        The level comes first: the others are then about what differs.
+        """
+        links, n = self.tags.links, self.known.size
+        yield slice(self.number - 1, self.number), Tile(np.array([0, n]), np.arange(n), np.ones(n))
+        for block in range(links.cuts["items"].blocks):
+            tile = links.rows("items", block)
+            places = self._places[tile.indices]
+            kept = places >= 0
+            indptr = np.concatenate([[0], np.cumsum(kept)])[tile.indptr]
+            weights = tile.counts[kept] / self.sizes[tile.indices[kept]]
+            yield slice(*links.cuts["items"].row_range(block)), Tile(indptr, places[kept], weights)
 
     def columns(self, factors: int) -> list[slice]:
         """Traits that are worked on together, so that residuals of all symbols fit their room."""
@@ -123,6 +124,17 @@ class TagPrior:
         width = min(settings.factors, self.columns(settings.factors)[0].stop)
         tables = self.number * (settings.factors + 4) * (np.dtype(settings.dtype).itemsize + 16)
         return tables + self.known.size * (width + 4) * 8 + 16 * (self.rows.size + self.sizes.size)
+
+
+def scale(tile: Tile, level: int) -> Tile:
+    """Links with weights whose squares sum to one for every row, and the level where a row has any."""
+    lengths = np.diff(tile.indptr)
+    weights = tile.counts.astype(np.float64)
+    sizes = np.sqrt(sum_rows(tile.indptr, weights**2))
+    ends = tile.indptr[1:][lengths > 0]
+    indptr = tile.indptr + np.concatenate([[0], np.cumsum(lengths > 0)])
+    indices = np.insert(tile.indices.astype(np.uint32), ends, level)
+    return Tile(indptr, indices, np.insert(weights / np.repeat(sizes, lengths), ends, 1.0))
 
 
 def mixed(tile: Tile, table: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The update of tags at the end of a sweep: their effects, gamma, and what they bring to the bound.
 
 q(h_f) is normal with one precision for all traits, q(e_f) normal, q(gamma_f) a Gamma. Tags are correlated, so each is
-updated beside what the others leave of the symbols' means, one tag after another in the order of their labels.
+updated beside what the others leave of the symbols' means, the level first, then one tag after another.
 Whatever the temperature of the symbols' posterior, that of tags is 1.
 """
 
@@ -114,7 +114,7 @@ def _measure(job: Job, prior: TagPrior, old: Effects, state: Sealed, passes: int
         weights = job.read(state, f"{side}/background", block)
         tau[here] = (job.tau[side] * job.growth(job.marginal(side, block), weights))[mine]
         bias[here] = job.read(state, f"{side}/bias", block)[mine]
-    tiles = [prior.by_tag(block) for block in range(prior.blocks)]
+    tiles = list(prior.by_tag())
     reach, bias_reach = np.empty(prior.number), np.empty(prior.number)
     flat = np.full(prior.known.size, settings.tau_b)
     for tags, tile in tiles:

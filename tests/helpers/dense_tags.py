@@ -26,10 +26,11 @@ class DenseTags:
 def start_tags(links: np.ndarray, factors: int, tau_b: float, biases: bool = True) -> DenseTags:
     """Tags before the first sweep, from weights as they are given (n, F)."""
     size = np.sqrt((links**2).sum(axis=1, keepdims=True))
-    number = links.shape[1]
+    number = links.shape[1] + 1
     gamma = np.ones(number)
+    weights = np.hstack([links / np.where(size > 0, size, 1.0), size > 0])
     return DenseTags(
-        links / np.where(size > 0, size, 1.0), np.zeros((number, factors)), gamma, np.zeros(number),
+        weights, np.zeros((number, factors)), gamma, np.zeros(number),
         np.full(number, tau_b if biases else np.inf), gamma,
     )  # fmt: skip
 
@@ -67,7 +68,7 @@ def update(tags, mean, bias, tau, settings, passes):
     precision = tags.gamma + (tau[:, None] * x**2).sum(axis=0)
     bias_precision = tau_b + tau_b * (x**2).sum(axis=0)
     for _ in range(passes):
-        for f in range(len(h)):
+        for f in [len(h) - 1, *range(len(h) - 1)]:  # the level, which all symbols with tags have, first
             others = np.arange(len(h)) != f
             # sum_j tau_j x_jf (E[v_j] - sum_{g != f} x_jg E[h_g]) / precision
             h[f] = (tau * x[:, f]) @ (mean - x[:, others] @ h[others]) / precision[f]
