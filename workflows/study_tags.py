@@ -100,8 +100,8 @@ def ours(split: Cold, folder: Path, popularity: float = 0.0, **settings: Any) ->
     new = split.items[known]
 
     def scores(users: np.ndarray) -> np.ndarray:
-        out = np.full((users.size, len(split.items)), -np.inf)  # items without a tag come last
-        top = model.recommend(split.users[users].tolist(), n=len(new), items=new, popularity=popularity)
+        out = np.full((users.size, len(split.items)), -np.inf)  # beyond the longest list nothing is asked
+        top = model.recommend(split.users[users].tolist(), n=max(CUTS), items=new, popularity=popularity)
         row = pd.Index(split.users[users]).get_indexer(top["user"])
         out[row, split.items.get_indexer(top["item"])] = -top["rank"]
         return out

@@ -183,8 +183,9 @@ def test_what_nobody_knows_is_refused_in_a_sentence(tagged, small_model, tmp_pat
 
 def test_an_update_goes_on_with_the_tags(tagged, tmp_path):
     grown = tagged.update(
-        [("u84", "i00"), ("u00", "i54")], tmp_path / "grown.zarr", tmp_path / "model.zarr", sweeps=2, progress=False
-    )
+        [("u84", "i00"), ("u00", "i54")], tmp_path / "grown.zarr", tmp_path / "model.zarr", sweeps=2, keep=1,
+        progress=False,
+    )  # fmt: skip
     assert "i54" not in set(grown.new_symbols())
     assert set(grown._fitted.tags) == {"users", "items"}
     first = ps.load(tmp_path / "model.zarr", sweep=0)
