@@ -163,7 +163,7 @@ class Fitted(Answers):
         Returns
         -------
         None
-            The folder holds posteriors and labels. It cannot be fitted further.
+            The folder holds posteriors, labels and tags. It cannot be fitted further.
 
         Examples
         --------
@@ -172,7 +172,7 @@ class Fitted(Answers):
         2
         """
         answering = draws_of(self._commits) if is_chain(self._fitted) else [self._fitted]
-        pack(self._commits, answering, self.counts, path, seen, storage_options)
+        pack(self._commits, answering, self.counts, path, seen, self._tag_stores(), storage_options)
 
     def report(
         self,

@@ -17,7 +17,7 @@ from .sampler.chain import sample
 from .settings import PRESETS, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import ModelStore
-from .store.tags import AnyTags, open_sides
+from .store.tags import AnyTags, Tags, open_sides
 from .store.versions import find_version
 from .sweep.fit import fit
 from .sweep.resume import first_commit, interrupted, sampling_options
@@ -375,15 +375,15 @@ def load(
     >>> ps.load("model.zarr").history["sweep"].tolist()
     [0, 1, 2, 3]
     """
-    store, home = ModelStore(path, storage_options), None
+    store, home, tags = ModelStore(path, storage_options), None, dict[str, Tags]()
     if not store.is_model() and (version := find_version(path, storage_options)) is not None:
         store, home = ModelStore(version.model, storage_options), os.fspath(path)
-        counts = version.counts if counts is None else counts
+        counts, tags = version.counts if counts is None else counts, version.tags(storage_options)
     model = PairedSymbols()
     model._home = home
     model._open(store, None, sweep)
     model.set_params(**model._fitted.settings.to_dict())
-    model._given_tags = open_sides(user_tags, item_tags, storage_options)
+    model._given_tags = {**tags, **open_sides(user_tags, item_tags, storage_options)}
     if counts is not None:
         model._counts = open_counts(counts, storage_options)
         model._check_counts(model._counts)

@@ -13,11 +13,12 @@ from helpers.stores import fitted_arrays
 import pairsym_dask as ps
 from pairsym_dask.errors import InputError, StoreError
 from pairsym_dask.model import PairedSymbols
+from pairsym_dask.store.verify import verify
 
 GENRES = 6
 SETTINGS: dict[str, dict[str, Any]] = {
-    "lists": {"factors": 4, "censored_ratio": 5.0},
-    "model": {"factors": 4, "selection": "constant", "dtype": "float64"},
+    "lists": {"factors": 6, "censored_ratio": 5.0},
+    "model": {"factors": 6, "selection": "constant", "dtype": "float64"},
 }
 
 
@@ -190,6 +191,14 @@ def test_an_update_goes_on_with_the_tags(tagged, tmp_path):
     assert set(grown._fitted.tags) == {"users", "items"}
     first = ps.load(tmp_path / "model.zarr", sweep=0)
     assert (fitted_arrays(first)["item_tags/mean"] == fitted_arrays(tagged)["item_tags/mean"]).all()
+
+
+def test_a_pack_answers_for_new_symbols_wherever_it_is(tagged, tmp_path):
+    tagged.pack(tmp_path / "packed")
+    (tmp_path / "packed").rename(tmp_path / "elsewhere")
+    served, new = ps.load(tmp_path / "elsewhere"), tagged.new_symbols()
+    pd.testing.assert_frame_equal(served.recommend("u84", items=new), tagged.recommend("u84", items=new))
+    assert verify(tmp_path / "elsewhere").sound
 
 
 def test_a_moved_tag_store_can_be_named(tagged, tmp_path):
