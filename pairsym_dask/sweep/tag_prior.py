@@ -105,14 +105,14 @@ class TagPrior:
         The level comes first: the others are then about what differs.
         """
         links, n = self.tags.links, self.known.size
-        yield slice(self.number - 1, self.number), Tile(np.array([0, n]), np.arange(n), np.ones(n))
+        yield slice(self.number - 1, self.number), Tile(np.array([0, n]), np.arange(n, dtype=np.uint32), np.ones(n))
         for block in range(links.cuts["items"].blocks):
             tile = links.rows("items", block)
             places = self._places[tile.indices]
             kept = places >= 0
             indptr = np.concatenate([[0], np.cumsum(kept)])[tile.indptr]
             weights = tile.counts[kept] / self.sizes[tile.indices[kept]]
-            yield slice(*links.cuts["items"].row_range(block)), Tile(indptr, places[kept], weights)
+            yield slice(*links.cuts["items"].row_range(block)), Tile(indptr, places[kept].astype(np.uint32), weights)
 
     def columns(self, factors: int) -> list[slice]:
         """Traits that are worked on together, so that residuals of all symbols fit their room."""
@@ -120,10 +120,11 @@ class TagPrior:
         return [slice(k, min(k + step, factors)) for k in range(0, factors, step)]
 
     def nbytes(self, settings: Settings) -> int:
-        """Memory of a process: tables of old and new effects, residuals, rows and sizes."""
+        """Memory of a process: tables of old and new effects, residuals, links, rows and sizes."""
         width = min(settings.factors, self.columns(settings.factors)[0].stop)
         tables = self.number * (settings.factors + 4) * (np.dtype(settings.dtype).itemsize + 16)
-        return tables + self.known.size * (width + 4) * 8 + 16 * (self.rows.size + self.sizes.size)
+        links = 12 * (self.tags.nnz + self.known.size)
+        return tables + self.known.size * (width + 4) * 8 + links + 16 * (self.rows.size + self.sizes.size)
 
 
 def scale(tile: Tile, level: int) -> Tile:

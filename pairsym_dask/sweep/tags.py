@@ -125,7 +125,7 @@ def _measure(job: Job, prior: TagPrior, old: Effects, state: Sealed, passes: int
         values: np.ndarray, tau: np.ndarray, gamma: np.ndarray, precision: np.ndarray, effects: np.ndarray
     ) -> float:
         """Update effects in place, `values` become residuals; sum tau (residual^2 - value^2)."""
-        before = float(tau @ (values**2).sum(1))
+        before = float(tau @ np.einsum("ij,ij->i", values, values))
         for tags, tile in tiles:
             take_off_tags(tile.indptr, tile.indices, tile.counts, effects[tags], values)
         for _ in range(passes):
@@ -133,7 +133,7 @@ def _measure(job: Job, prior: TagPrior, old: Effects, state: Sealed, passes: int
                 update_tags(
                     tile.indptr, tile.indices, tile.counts, tau, gamma[tags], precision[tags], effects[tags], values
                 )
-        return float(tau @ (values**2).sum(1)) - before
+        return float(tau @ np.einsum("ij,ij->i", values, values)) - before
 
     precision = old.gamma + reach if passes else old.precision
     mean, traits = np.empty_like(old.mean), 0.0
