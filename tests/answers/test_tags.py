@@ -155,13 +155,17 @@ def test_explanations_show_what_tags_pull(tagged):
         assert "tags pull: g0" in repr(why)
 
 
-def test_tags_are_told(tagged):
+def test_tags_are_told(tagged, tmp_path):
     found = tagged.tags()
     assert found.columns.tolist() == ["tag", "relevance", "effect", "sd", "symbols"]
     assert sorted(found["tag"]) == [f"g{k}" for k in range(GENRES)]
     assert found["symbols"].tolist() == [10] * GENRES
     assert found["relevance"].is_monotonic_decreasing
     assert len(tagged.tags("users")) == GENRES
+    tagged.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<h2>Tags of items</h2>" in page
+    assert "<h2>Tags of users</h2>" in page
 
 
 def test_what_nobody_knows_is_refused_in_a_sentence(tagged, small_model, tmp_path):
