@@ -121,8 +121,8 @@ def test_likeness_and_audiences_of_new_items(tagged):
     assert all(genre(item) == 0 for item in like["item"])
     assert "i54" not in set(like["item"])
     assert all(genre(user) == 0 for user in tagged.similar_users("u84", n=5)["user"])
-    whom = tagged.recommend_users("i54", n=12)
-    assert (whom["user"].map(genre) == 0).mean() > 0.7
+    whom = tagged.recommend_users("i54", n=4)
+    assert (whom["user"].map(genre) == 0).all()
     assert whom["probability"].between(0, 1).all()
     everybody = tagged.recommend_users("i54", n=90)
     assert set(everybody["user"]) >= {"u84", "u85"}

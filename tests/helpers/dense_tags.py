@@ -38,7 +38,7 @@ def start_tags(links: np.ndarray, factors: int, tau_b: float, biases: bool = Tru
 def with_priors(state, tags):
     """A state whose prior means are those of its tags, by side."""
     for side, own in tags.items():
-        priors = {f"{side[:-1]}_prior": own.weights @ own.mean, f"{side[:-1]}_bias_prior": own.weights @ own.bias}
+        priors = {f"prior_{side}": own.weights @ own.mean, f"bias_prior_{side}": own.weights @ own.bias}
         state = replace(state, **priors)
     return state
 
