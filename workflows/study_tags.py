@@ -156,13 +156,17 @@ def random(split: Cold, folder: Path) -> Scores:
 
 GRID: dict[str, list[dict[str, Any]]] = {
     "lightfm": [
-        {"components": components, "epochs": epochs, "rate": 0.05, "ridge": alpha, "own": own}
-        for components in (64, 128)
-        for epochs in (15, 40)
-        for alpha in (0.0, 1e-5)
-        for own in (False, True)
+        {"components": components, "epochs": epochs, "rate": rate, "ridge": alpha, "own": own}
+        for components, epochs, rate, alpha, own in (
+            (64, 15, 0.05, 0.0, False),
+            (64, 40, 0.05, 0.0, False),
+            (64, 40, 0.05, 1e-5, False),
+            (64, 40, 0.05, 0.0, True),
+            (128, 20, 0.05, 0.0, False),
+            (128, 20, 0.02, 0.0, False),
+        )
     ],
-    "ridge": [{"factors": factors, "alpha": alpha} for factors in (128, 256) for alpha in (1.0, 10.0)],
+    "ridge": [{"factors": 256, "alpha": alpha} for alpha in (1.0, 10.0)],
     "content": [{}],
     "random": [{}],
 }
