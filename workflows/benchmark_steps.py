@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import tempfile
 from collections import defaultdict
@@ -18,7 +19,6 @@ from pathlib import Path
 import benchmarking
 import numpy as np
 from dask.diagnostics import Profiler
-from distributed.utils import key_split
 
 import pairsym_dask as ps
 
@@ -31,11 +31,20 @@ STEPS = {
     "observe-items": "select items",
     "weigh-items": "weigh items",
     "gather-items": "update items",
-    "pick-statistics": "update items",
-    "add-statistics": "update items",
+    "pick-items": "update items",
+    "add-items": "update items",
+    "begin": "update items",
+    "direction": "update items",
+    "step": "update items",
     "update-items": "update items",
     "finish-users": "bound",
 }
+
+
+def step_of(key: object) -> str | None:
+    """The step that a task belongs to, by its name without numbers."""
+    name = re.split(r"-\d|-[0-9a-f]{8}", str(key[0] if isinstance(key, tuple) else key))[0]
+    return STEPS.get(re.sub("-(sums|step)$", "", name))
 
 
 def main() -> None:
@@ -58,8 +67,8 @@ def main() -> None:
             def note(sweep: int, elbo: float, seconds: float) -> None:
                 spans: dict[str, list] = defaultdict(list)
                 for task in profile.results:
-                    if key_split(task.key) in STEPS:
-                        spans[STEPS[key_split(task.key)]].append((task.start_time, task.end_time))
+                    if (step := step_of(task.key)) is not None:
+                        spans[step].append((task.start_time, task.end_time))
                 profile.clear()
                 if sweep == 1:
                     return  # the first one compiles, and decodes tiles

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, ndtr
 
+from ..kernels.energies import energies_of
 from ..kernels.logistic import moderated
 from ..kernels.topn import Ordered, best_items
 from ..run.process import read_once
@@ -214,7 +215,7 @@ class Predictor:
         )  # fmt: skip
         user, rank = np.nonzero(best >= 0)
         item = best[user, rank]
-        mean, variance = energy_of_pairs(users.take(user), self.items.take(item))
+        mean, variance = energies_of(users, self.items, user, item)
         return pd.DataFrame({"user": user, "item": item, "rank": rank + 1, "mean": mean, "variance": variance})
 
     def lists(self, audience: Audience, query: Query) -> pd.DataFrame:

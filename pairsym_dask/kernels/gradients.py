@@ -156,7 +156,7 @@ def add_row_sums(
 
 
 @inlined
-def _find(indices: Any, start: int, stop: int, parts: Any, stride: int, places: Any) -> int:
+def find_places(indices: Any, start: int, stop: int, parts: Any, stride: int, places: Any) -> int:
     """Table places of a chunk of pairs, padded to whole vectors with its first one."""
     n = stop - start
     for q in range(n):
@@ -177,7 +177,7 @@ def add_row_products(
     at = start
     while at < stop:
         end = min(at + CHUNK, stop)
-        padded = _find(indices, at, end, parts, 2 * width, places)
+        padded = find_places(indices, at, end, parts, 2 * width, places)
         for q in range(0, padded, LANES):
             o0, o1, o2, o3 = get(places, q), get(places, q + 1), get(places, q + 2), get(places, q + 3)
             o4, o5, o6, o7 = get(places, q + 4), get(places, q + 5), get(places, q + 6), get(places, q + 7)
@@ -289,7 +289,7 @@ def step_rows(
             store(pulled, here + k, y)
             dot = fma(p, y, dot)
         curvature = hsum(dot)
-        if curvature > 0.0:  # else the row is settled
+        if curvature > 0.0 and before > 0.0:  # else the row is settled
             step = splat(number(mean, before / curvature))
             dot = zero
             for k in range(0, width, LANES):

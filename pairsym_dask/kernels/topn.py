@@ -16,10 +16,11 @@ import numpy as np
 
 from .accelerate import compiled
 from .logistic import exp_minus, moderate
-from .simd import LANES, add, div, load, maximum, mul, number, pointer, splat, store, sub, where_negative
+from .simd import LANES, add, div, hsum, load, maximum, mul, number, pointer, splat, store, sub, where_negative
 
 USERS = 256  # users of a block
 SLAB = 1024  # items that are scored at a time
+GLANCE = 4 * LANES  # scores that are compared with a list's last one together
 
 
 @dataclass(frozen=True)
@@ -109,21 +110,28 @@ def _take_best(
     for u in range(users):
         row = u * items
         last = scores[u, n - 1]
-        for j in range(0, items, LANES):
-            if odds:
-                x = load(mean_, row + j)
-                if temperature > 0:
-                    x = moderate(x, mul(counted, load(variance_, row + j)), mean_)
-                store(mean_, row + j, add(x, load(weight_, j)))
-            else:
-                if weight[j] < last:
-                    break  # weights fall: nothing that follows reaches the list
-                x = moderate(load(mean_, row + j), load(variance_, row + j), mean_)
-                e, _ = exp_minus(maximum(x, sub(zero, x)), mean_)
-                # sigma(x) is 1 / (1 + e) with e = exp(-|x|) for x >= 0, and e / (1 + e) below
-                upper = div(one, add(one, e))
-                store(mean_, row + j, mul(where_negative(x, mul(e, upper), upper), load(weight_, j)))
-            for k in range(j, j + LANES):
+        for first in range(0, items, GLANCE):
+            stop = min(first + GLANCE, items)
+            if not odds and weight[first] < last:
+                break  # weights fall: nothing that follows reaches the list
+            top = splat(number(mean_, -np.inf))
+            for j in range(first, stop, LANES):
+                if odds:
+                    x = load(mean_, row + j)
+                    if temperature > 0:
+                        x = moderate(x, mul(counted, load(variance_, row + j)), mean_)
+                    score = add(x, load(weight_, j))
+                else:
+                    x = moderate(load(mean_, row + j), load(variance_, row + j), mean_)
+                    e, _ = exp_minus(maximum(x, sub(zero, x)), mean_)
+                    # sigma(x) is 1 / (1 + e) with e = exp(-|x|) for x >= 0, and e / (1 + e) below
+                    upper = div(one, add(one, e))
+                    score = mul(where_negative(x, mul(e, upper), upper), load(weight_, j))
+                store(mean_, row + j, score)
+                top = maximum(top, score)
+            if hsum(where_negative(sub(top, splat(last)), zero, one)) == 0.0:
+                continue  # none of them reaches the list: as good as always
+            for k in range(first, stop):
                 score = mean[u, k]
                 if score < last or (score == last and item[k] > best[u, n - 1] >= 0):
                     continue

@@ -13,7 +13,7 @@ from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
 from ..store.storage import open_storage
 from ..store.versions import Versions, find_version
-from ..sweep.plan import CHOLESKY, GRADIENTS, Plan, solver_seconds
+from ..sweep.plan import CHOLESKY, Plan, solver_seconds
 
 
 def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[str]:
@@ -135,7 +135,7 @@ def describe_plan(plan: Plan) -> list[str]:
     }
     solved, stepped = (
         solver_seconds(costs, plan.factors, sum(cut.rows for cut in plan.cuts.values()), plan.pairs)
-        for costs in (CHOLESKY, GRADIENTS)
+        for costs in (CHOLESKY, plan.stepping)
     )
     way = f"{plan.steps} steps of conjugate gradients" if plan.steps else "solving its K x K system (Cholesky)"
     lines.append(

@@ -119,6 +119,11 @@ def observed_messages(stats: np.ndarray, xi_star: float) -> np.ndarray:
     return np.asarray(s1 + lambda_of(xi_star) * s2 - s0 * star_constant(xi_star))
 
 
+def observed_message(sums: np.ndarray, xi_star: float) -> float:
+    """The same summed over rows with weights s_i, from the weighted sums of their statistics."""
+    return float(observed_messages(sums[None], xi_star)[0])
+
+
 def messages(stats: np.ndarray, table: np.ndarray, its: Background, xi_star: float) -> np.ndarray:
     """sum_j t_j Omega_ij for a block of rows."""
     return np.asarray(observed_messages(stats, xi_star) + its.message_star(table, stats.shape[0], xi_star))

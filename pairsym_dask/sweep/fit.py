@@ -2,6 +2,7 @@
 
 A sweep is five graphs (`graphs.py`): users are updated; the items' selection statistics give xi*, then t; items are
 updated; and the selection pass over the new state gives the bound of exactly what is committed, and the users' next s.
+Where s and t are fixed, the items' selection statistics would be for xi* alone: it comes from the last pass instead.
 """
 
 from __future__ import annotations
@@ -207,13 +208,16 @@ class Fit:
 
         users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b_i), q(u_i)
         new = run.written()
-        stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
-        xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
+        last, stats = self.plan.xi_star_last, None
+        if not last:
+            stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
+            xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
         t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
         items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
-        # Also log s for the next sweep, and the effects of tags.
-        end = run.finish(run.written(), users.background, items.background, xi_star, dict.fromkeys(self.tags, old))
-        return self._commit(run, before, users, items, xi_star, t.log_z, end, self.bound(end, users, items))
+        # Also log s for the next sweep, xi* where it comes last, and the effects of tags.
+        before_tags = dict.fromkeys(self.tags, old)
+        end = run.finish(run.written(), users.background, items.background, xi_star, before_tags, renew=last)
+        return self._commit(run, before, users, items, t.log_z, end, self.bound(end, users, items))
 
     def start(self) -> Commit:
         """Commit the start: sweep 0."""
@@ -225,7 +229,7 @@ class Fit:
             xi_star = warm.commit.scalar("xi_star")
         first = {side: self._first_effects(side) for side in self.tags}
         end = run.finish(run.written(), users.background, items.background, xi_star, first)
-        return self._commit(run, None, users, items, xi_star, float("nan"), end, self.bound(end, users, items))
+        return self._commit(run, None, users, items, float("nan"), end, self.bound(end, users, items))
 
     def _first_effects(self, side: str) -> Effects:
         """Where the tags of a side begin: at their prior, or in a warm start where an earlier fit has left them."""
@@ -248,7 +252,7 @@ class Fit:
 
     def _begin(self, sweep: int, before: Commit | None) -> Passes:
         """A new attempt at a sweep, after a committed one."""
-        files = self.open_attempt(sweep, GRAPHS)
+        files = self.open_attempt(sweep, GRAPHS - self.plan.xi_star_last)
         job = replace(self.job, folder=self.attempt)
         run = Passes(job, files, self.executor, self.display)
         if self.settings.discount and self.discount is None:
@@ -278,12 +282,11 @@ class Fit:
         )
 
     def _commit(
-        self, run: Passes, before: Commit | None, users: Half, items: Half, xi_star: float, log_z_items: float,
-        end: End, bound: float,
-    ) -> Commit:  # fmt: skip
+        self, run: Passes, before: Commit | None, users: Half, items: Half, log_z_items: float, end: End, bound: float
+    ) -> Commit:
         """Make a finished attempt real, unless its numbers cannot be."""
         sweep = 0 if before is None else before.sweep + 1
-        scalars = {"xi_star": xi_star, "elbo": bound, "log_z_next": end.log_z, "log_z_items": log_z_items}
+        scalars = {"xi_star": end.xi_star, "elbo": bound, "log_z_next": end.log_z, "log_z_items": log_z_items}
         for name in ("elbo", "xi_star", "log_z_next"):
             if not np.isfinite(scalars[name]):
                 raise NumericError(

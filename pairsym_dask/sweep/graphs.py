@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.rows import SQUARE, WEIGHT
 from ..run.execute import Attempt, Steps
 from ..store.arrays import Sealed
 from ..store.commit import Commit
 from . import start, tags, tasks
 from . import steps as by_steps
-from .background import Background, lambda_of, whole_message
+from .background import Background, lambda_of, observed_message, update_xi_star, whole_message
 from .discount import Discount
 from .elbo import SideSums, log_sum_exp
 from .job import Job
@@ -54,10 +55,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class End:
-    """The finished state's part of the bound that pairs have, and the normaliser of the users' next weights."""
+    """The finished state's part of the bound that pairs have, xi*, and the normaliser of the users' next weights."""
 
     shown: float
     message: float
+    xi_star: float
     log_z: float
     tagged: float  # what tags bring to the bound
 
@@ -133,24 +135,30 @@ class Passes(Attempt[Job]):
         weight, square = (float(total) for total in np.array(results[len(stats) :]).sum(0))
         return results[: len(stats)], Observed(weight, square)
 
-    def weigh(self, side: str, own: Sealed, stats: list[np.ndarray], base: Background, xi_star: float) -> Weights:
-        """s or t of a side from its selection statistics."""
+    def weigh(
+        self, side: str, own: Sealed, stats: list[np.ndarray] | None, base: Background, xi_star: float
+    ) -> Weights:
+        """s or t of a side from its selection statistics; None where they are fixed."""
         steps = self.steps()
         old, ground = steps.hold("own", own), steps.hold("background", base)
         keys = [
             steps.add(
                 f"weigh-{side}", block, tasks.weigh_block, steps.job, side, old,
-                steps.hold(f"selection-{block}", stat), ground, xi_star, block,
+                None if stats is None else steps.hold(f"selection-{block}", stats[block]), ground, xi_star, block,
             )
-            for block, stat in enumerate(stats)
+            for block in range(len(self.job.plan.places[side]))
         ]  # fmt: skip
         weighed = self.run(f"weigh {side}", steps, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
-    def finish(self, state: Sealed, own: Background, base: Background, xi_star: float, before: dict[str, Any]) -> End:
+    def finish(
+        self, state: Sealed, own: Background, base: Background, xi_star: float, before: dict[str, Any],
+        renew: bool = False,
+    ) -> End:  # fmt: skip
         """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights.
 
-        Beside it the tags of both sides are updated, from what was `before`.
+        Where it is to `renew` xi*, that is found from the same pass. Beside it the tags of both sides are updated, from
+        what was `before`.
         """
         steps = self.steps()
         whole, ground = steps.hold("state", state), steps.hold("background", base)
@@ -171,10 +179,14 @@ class Passes(Attempt[Job]):
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
+        if renew:
+            observed = np.sum([result.observed for result in results], axis=0)
+            xi_star = update_xi_star(xi_star, own, base, float(observed[SQUARE]), float(observed[WEIGHT]))
+            message = observed_message(observed, xi_star)
         if self.job.settings.selection == "counts":
             message += whole_message(own, base, xi_star)
         normaliser = log_sum_exp(result.normaliser for result in results)
-        return End(shown, message, normaliser, float(np.sum([part.bound for part in tagged])))
+        return End(shown, message, xi_star, normaliser, float(np.sum([part.bound for part in tagged])))
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""
@@ -236,11 +248,12 @@ class Passes(Attempt[Job]):
                     steps.add(f"direction-{step}", block, by_steps.direction, steps.job, key)
                     for block, key in zip(bundle, standing, strict=True)
                 ]
+                last = step == self.job.plan.steps - 1
                 products = self._add_shares(
-                    steps, f"{every.side}-step-{step}", bundle, by_steps.gather_products, what, ahead
+                    steps, f"{every.side}-step-{step}", bundle, by_steps.gather_products, what, ahead, last
                 )
                 standing = [
-                    steps.add(f"step-{step}", block, by_steps.step_block, steps.job, key, product, ground)
+                    steps.add(f"step-{step}", block, by_steps.step_block, steps.job, key, product, ground, last)
                     for block, key, product in zip(bundle, standing, products, strict=True)
                 ]
             roots += [

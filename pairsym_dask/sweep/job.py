@@ -126,8 +126,8 @@ class Job:
         """Keep the table of a new block, if there is room, in place of the old one."""
         SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self.room.tables)
 
-    def table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
-        """Table of one block, on this sweep's axes, kept if there is room."""
+    def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
+        """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
 
         def make() -> np.ndarray:
             ahead = block + self.room.tasks
@@ -139,7 +139,7 @@ class Job:
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
         kept: np.ndarray = SHELF.get(key, make, self.room.tables)
-        if self.turn is None or sealed.prefix != self.turn.before:
+        if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept
         return turned_table(kept, self.turn.axes, self.settings.factors)
 

@@ -32,11 +32,15 @@ MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside
 
 
 STEPS = 3  # of conjugate gradients a half-sweep, from the old mean
+LAST = ", xi* last"  # of a solver's name: xi* is found at the end of a sweep, not between its halves
+NEAR = 16 * 2**20  # bytes of the long side's tables that are best gone through at a time: a share of the last cache
 SMALL = 32  # factors below which systems are solved whatever the model says: exact, and a sweep is cheap there anyway
 # Nanoseconds of one core: a pair, a pair's K, its K^2; a row's K^2, its K^3. Fitted to whole sweeps of xbox-movies x
 # 0.1 with either solver: gradients took 1.08 of the time at K = 32 and 0.88 at K = 64.
 CHOLESKY = (20.0, 1.1, 0.021, 0.35, 0.0035)
 GRADIENTS = (30.0, 3.1, 0.0, 0.12, 0.0)
+# Of rows without variances, fitted likewise at K = 20, 64 and 256: 0.65, 1.06 and 4.9 core-seconds.
+COLD = (30.0, 1.1, 0.0, 0.025, 0.0)
 
 
 def solver_seconds(costs: tuple[float, ...], factors: int, rows: int, pairs: int) -> float:
@@ -47,11 +51,11 @@ def solver_seconds(costs: tuple[float, ...], factors: int, rows: int, pairs: int
     return 1e-9 * (2 * pairs * a_pair + rows * a_row)
 
 
-def choose_solver(factors: int, rows: int, pairs: int) -> str:
+def choose_solver(factors: int, rows: int, pairs: int, stepping: tuple[float, ...] = GRADIENTS) -> str:
     """Cholesky solves every row's system; gradients take a few steps towards its solution, for less at large K."""
     if factors < SMALL:
         return "cholesky"
-    solved, stepped = (solver_seconds(costs, factors, rows, pairs) for costs in (CHOLESKY, GRADIENTS))
+    solved, stepped = (solver_seconds(costs, factors, rows, pairs) for costs in (CHOLESKY, stepping))
     return "cholesky" if solved <= stepped else "gradients"
 
 
@@ -84,11 +88,20 @@ class Plan:
     count_bytes: int
     pairs: int
     solver: str = "cholesky"
+    stepping: tuple[float, ...] = GRADIENTS  # what steps cost, see `solver_seconds`
     tags: int = 0  # bytes that tags take in a process
 
     @staticmethod
     def make(counts: Counts, settings: Settings, solver: str | None = None, tags: int = 0) -> Plan:
-        """A plan with the solver that an earlier sweep was made with, or the one that costs less."""
+        """A plan with the solver that an earlier sweep was made with, or the one that costs less.
+
+        Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
+        last. Stores whose first sweep was made before that was so go on as they began.
+        """
+        last = settings.selection == "counts"
+        frozen = last and settings.temperature == 0 and counts.shape[0] >= counts.shape[1]
+        stepping = COLD if frozen else GRADIENTS
+        chosen = choose_solver(settings.factors, sum(counts.shape), counts.nnz, stepping)
         return Plan(
             counts.cuts,
             settings.factors,
@@ -96,18 +109,28 @@ class Plan:
             {side: max(counts.record["tiles"][side]) for side in SIDES},
             np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
-            solver or choose_solver(settings.factors, sum(counts.shape), counts.nnz),
+            solver or chosen + (LAST if last else ""),
+            stepping if solver is None or solver.endswith(LAST) else GRADIENTS,
             tags,
         )
 
     @cached_property
     def steps(self) -> int:
         """Steps of the conjugate gradients, 0 where systems are solved."""
-        return STEPS if self.solver == "gradients" else 0
+        return STEPS if self.solver.startswith("gradients") else 0
+
+    @cached_property
+    def xi_star_last(self) -> bool:
+        """Whether xi* is found from the finished state of a sweep, else from new users and old items."""
+        return self.solver.endswith(LAST)
 
     def turns(self, settings: Settings) -> bool:
         """Whether sweeps turn to the axes of the items' background: where that is exact, and saves most products."""
         return self.steps > 0 and settings.temperature == 0 and self.long == "users"
+
+    def cold(self, settings: Settings) -> bool:
+        """Whether rows without variances have kernels of their own."""
+        return self.xi_star_last and self.turns(settings)
 
     @cached_property
     def row_numbers(self) -> int:
@@ -175,6 +198,8 @@ class Plan:
     def runs(self) -> list[list[range]]:
         """Long blocks that are visited at a time for a group of the short side's columns: their tables lie together."""
         found, size, step = [], self.blocks[self.long], self._run_blocks
+        if self.steps and self.xi_star_last:
+            step = min(step, max(1, NEAR // (self.cuts[self.long].block * self.table_row)))
         for group in range(self.cuts[self.short].groups):
             first, stop = self.cuts[self.short].column_range(group)
             blocks = range(first // size, -(-stop // size))

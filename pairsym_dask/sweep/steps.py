@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import gathered
+from ..kernels import cold_gathered, gathered
 from ..kernels.gradients import SUMS, State
 from ..kernels.outer import stride_of
 from ..kernels.rows import OtherSide, Pairs
@@ -67,17 +67,20 @@ class Gathering:
 @on_worker
 def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
     """Partial sums of a bundle of blocks over a share of the columns; the pairs' W are kept if there is room."""
-    width, factors = job.width, job.settings.factors
+    width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
     censored = what.censored(job)
     tables = [job.table(what.side, what.own, block) for block in what.blocks]
-    out = [np.zeros((each.size, SUMS * width), job.settings.dtype) for each in censored]
+    size = cold_gathered.cold_sums_size(width) if cold else SUMS * width
+    out = [np.zeros((each.size, size), job.settings.dtype) for each in censored]
     kept: dict[int, np.ndarray] = {}
 
     def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
         weights = kept.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
-        gathered.add_sums(
-            pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, job.cold, weights, out[k]
-        )
+        rest = width, factors, censored[k], what.two_lambda_star
+        if cold:
+            cold_gathered.add_cold_sums(pairs, others, tables[k], *rest, weights, out[k])
+        else:
+            gathered.add_sums(pairs, others, tables[k], *rest, job.cold, weights, out[k])
 
     what.visit(job, share, visit)
     for group, weights in kept.items():
@@ -86,10 +89,15 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
 
 
 @on_worker
-def gather_products(job: Job, what: Gathering, directions: list[np.ndarray], share: int) -> list[np.ndarray]:
-    """Partial sums of W (z.p) z of a bundle of blocks over a share of the columns, p the blocks' directions."""
-    width, factors = job.width, job.settings.factors
-    out = [np.zeros_like(direction) for direction in directions]
+def gather_products(
+    job: Job, what: Gathering, directions: list[np.ndarray], last: bool, share: int
+) -> list[np.ndarray]:
+    """Partial sums of W (z.p) z of a bundle of blocks over a share of the columns, p the blocks' directions.
+
+    Cold rows need no more than the number sum W (z.p)^2 for the `last` step.
+    """
+    width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
+    out = [np.zeros_like(direction[:, :1] if cold and last else direction) for direction in directions]
     kept = {group: SHELF.peek(what.weights_key(job, group)) for group in job.plan.shares[share]}
     if any(weights is None for weights in kept.values()):  # no room, or gathered by another process
         censored = what.censored(job)
@@ -98,15 +106,20 @@ def gather_products(job: Job, what: Gathering, directions: list[np.ndarray], sha
 
         def weigh(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
             weights = made.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
-            gathered.weigh_pairs(
-                pairs, others, tables[k], width, factors, censored[k], what.two_lambda_star, job.cold, weights
-            )
+            rest = width, factors, censored[k], what.two_lambda_star
+            if cold:
+                cold_gathered.weigh_cold_pairs(pairs, others, tables[k], *rest, weights)
+            else:
+                gathered.weigh_pairs(pairs, others, tables[k], *rest, job.cold, weights)
 
         what.visit(job, share, weigh)
         kept = dict(made)
 
     def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
-        gathered.add_products(pairs, others, width, kept[group], directions[k], out[k])
+        if cold:
+            cold_gathered.add_cold_products(pairs, others, width, factors, kept[group], directions[k], last, out[k])
+        else:
+            gathered.add_products(pairs, others, width, kept[group], directions[k], out[k])
 
     what.visit(job, share, visit)
     return out
@@ -134,14 +147,16 @@ def begin_block(job: Job, what: Gathering, sums: np.ndarray, base: Background, b
     logits = what.logits[block - what.blocks[0]]
     weights = weights_of(job, what.side, what.own, block, logits, what.log_z)
     terms = job.terms(what.side, what.own, block, base, what.two_lambda_star, weights)
-    if terms.pull.size:  # beside sum (c/2 - W b) z, in a new array
-        sums = sums.copy()
-        sums[:, 3 * job.width : 4 * job.width] += terms.pull
     shape = (-(-n // LANES) * LANES, stride_of(job.width))
     rows, scalars = ([np.zeros(size, dtype) for _ in range(many)] for size, many in ((shape, 5), (n, 2)))
     state = State._make([*rows, *scalars])
     values = job.empty_values(n)
     own_table = job.table(what.side, what.own, block)
+    if job.plan.cold(job.settings):
+        sums = cold_gathered.as_sums(sums, job.width, job.settings.factors)
+    if terms.pull.size:  # beside sum (c/2 - W b) z, in a new array
+        sums = sums.copy()
+        sums[:, 3 * job.width : 4 * job.width] += terms.pull
     square, variances = base.dense(dtype)
     gathered.begin_steps(
         sums, own_table, terms, square, variances, state, values.precision, values.bias, values.bias_precision
@@ -150,7 +165,7 @@ def begin_block(job: Job, what: Gathering, sums: np.ndarray, base: Background, b
 
 
 @on_worker
-def step_block(job: Job, standing: Standing, products: np.ndarray, base: Background) -> Standing:
+def step_block(job: Job, standing: Standing, products: np.ndarray, base: Background, last: bool) -> Standing:
     """One step of a block; new arrays, so that a repeated task finds its inputs unchanged."""
     square, _ = base.dense(job.settings.dtype)
     before = standing.state
@@ -158,7 +173,10 @@ def step_block(job: Job, standing: Standing, products: np.ndarray, base: Backgro
         mean=before.mean.copy(), residual=before.residual.copy(), direction=before.direction.copy(),
         product=before.product.copy(),
     )  # fmt: skip
-    gathered.take_step(products.copy(), job.settings.factors, square, job.width, state)
+    if last and job.plan.cold(job.settings):
+        cold_gathered.take_last_step(products, job.settings.factors, square, job.width, state)
+    else:
+        gathered.take_step(products.copy(), job.settings.factors, square, job.width, state)
     return Standing(state, standing.precision, standing.bias, standing.bias_precision)
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import NumericError
-from ..kernels import gradients, moments, rows
-from ..kernels.layout import WHOLE, side_by_side
+from ..kernels import cold, cold_close, gradients, moments, rows
+from ..kernels.layout import WHOLE, empty_table, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
 from ..run.process import turn
 from ..run.workers import admit
@@ -47,6 +47,7 @@ class Finished:
     shown: float  # sum c_ij (log sigma(xi) - xi/2 + a/2)
     message: float  # sum_i s_i sum_j t_j Omega_ij
     normaliser: Normaliser
+    observed: np.ndarray  # sums of s_i times the columns WEIGHT to SQUARE of the selection statistics
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,13 +73,19 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 def close_block(job: Job, side: str, block: int, values: Values, before: np.ndarray, weights: np.ndarray) -> Updated:
     """Sum up what others need of a new block, and write it; `before` is s or t of the sweep before."""
     settings, n = job.settings, before.size
-    _check_finite(job, side, block, values, weights)
     marginal = job.marginal(side, block)
     selection = dirichlet_parameters(marginal, before, job.censored, settings.alpha)
     growth = job.growth(marginal, weights)
-    table = job.fill(values, weights)
     packed, sums = np.zeros(job.statistics), np.zeros(6)
-    moments.add_background(table, n, weights, growth, settings.factors, job.plan.steps > 0, packed, sums)
+    if job.plan.cold(settings):
+        table = empty_table(n, job.width, settings.dtype)
+        row = cold_close.close_cold_rows(values, settings.biases, weights, growth, job.width, table, packed, sums)
+        if row >= 0:
+            _complain(job, side, block, row)
+    else:
+        _check_finite(job, side, block, values, weights)
+        table = job.fill(values, weights)
+        moments.add_background(table, n, weights, growth, settings.factors, job.plan.steps > 0, packed, sums)
     mine = side_sums(sums, selection, weights, marginal, growth, job.censored, job.tau[side], settings)
     if not (np.isfinite(packed).all() and np.isfinite(mine.gauss) and np.isfinite(mine.weighted)):
         _complain(job, side, block, 0)
@@ -118,17 +125,21 @@ def update_block(
     """Update rows whose pairs are all at hand: accumulate and solve in cache."""
     before = job.read(own, f"{side}/background", block)
     weights = weights_of(job, side, own, block, logits, log_z)
-    own_table = job.table(side, own, block)
     values = job.empty_values(before.size)
     terms = job.terms(side, own, block, base, two_lambda_star, weights)
-    turned = job.turn is not None and side == "users"  # to the axes of what the users' updates are based on
+    turned = job.turn if side == "users" else None  # to the axes of what the users' updates are based on
+    alone = turned is not None and job.plan.cold(job.settings)  # its kernel turns rows by itself
+    own_table = job.table(side, own, block, turned=not alone)
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
-        if job.plan.steps:
+        if turned is not None and alone:
+            axes, (square, _) = turned.axes.reshape(-1), base.dense(job.settings.dtype)
+            cold.update_cold_rows(pairs, others, own_table, axes, terms, square, job.plan.steps, values)
+        elif job.plan.steps:
             square, variances = base.dense(job.settings.dtype)
             scratch = np.empty(pairs.indices.size, job.settings.dtype)
             gradients.update_rows_by_steps(
-                pairs, others, own_table, terms, square, variances, turned, job.plan.steps, scratch,
+                pairs, others, own_table, terms, square, variances, turned is not None, job.plan.steps, scratch,
                 values,
             )  # fmt: skip
         else:
@@ -228,7 +239,10 @@ def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block:
     out = np.zeros((own_table.size // (2 * job.width), 4))
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
-        rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, job.cold, out)
+        if job.plan.cold(job.settings):
+            cold_close.select_cold_rows(pairs, others, own_table, job.width, job.settings.factors, out)
+        else:
+            rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, job.cold, out)
 
     visit_pairs(job, side, its, tile_block, slice(None), [group], visit)
     return out
@@ -240,18 +254,19 @@ def take_rows(job: Job, side: str, stats: np.ndarray, block: int) -> np.ndarray:
 
 
 def _logits(
-    job: Job, side: str, table: np.ndarray, stats: np.ndarray, its: Background, xi_star: float, weights: np.ndarray,
-    block: int,
+    job: Job, side: str, table: np.ndarray, stats: np.ndarray | None, its: Background, xi_star: float,
+    weights: np.ndarray, block: int,
 ) -> tuple[np.ndarray, np.ndarray, Normaliser]:  # fmt: skip
     """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser.
 
-    Messages are those of observed pairs alone where weights do not need them.
+    Messages are those of observed pairs alone where weights do not need them, and zero without statistics.
     """
     settings, marginal = job.settings, job.marginal(side, block)
     if settings.selection == "counts":  # the bound has the rest of the messages from the backgrounds
-        message = observed_messages(stats, xi_star)
+        message = np.zeros(0) if stats is None else observed_messages(stats, xi_star)
         logits = settings.background_exponent(side) * np.log(settings.alpha + marginal)
     else:
+        assert stats is not None
         message = messages(stats, table, its, xi_star)
         selection = dirichlet_parameters(marginal, weights, job.censored, settings.alpha)
         whole = dirichlet_total(job.plan.cuts[side].rows, job.counts.total, job.censored, settings.alpha)
@@ -264,11 +279,12 @@ def _logits(
 
 @on_worker
 def weigh_block(
-    job: Job, side: str, own: Sealed, stats: np.ndarray, its: Background, xi_star: float, block: int
+    job: Job, side: str, own: Sealed, stats: np.ndarray | None, its: Background, xi_star: float, block: int
 ) -> tuple[np.ndarray, Normaliser]:
     """Log weights of a block for this sweep, and its part of the normaliser."""
     before = job.read(own, f"{side}/background", block)
-    _, logits, part = _logits(job, side, job.table(side, own, block), stats, its, xi_star, before, block)
+    table = np.zeros(0) if stats is None else job.table(side, own, block)
+    _, logits, part = _logits(job, side, table, stats, its, xi_star, before, block)
     return logits, part
 
 
@@ -293,4 +309,5 @@ def finish_block(
         stats = _select(job, "users", table, own, block, 0)
     message, logits, part = _logits(job, "users", table, stats, its, xi_star, weights, block)
     entry = job.write("users/next", block, logits)
-    return Finished(entry, float(np.sum(stats[:, SHOWN])), float(weights @ message), part)
+    observed = weights @ stats[:, : SQUARE + 1]
+    return Finished(entry, float(np.sum(stats[:, SHOWN])), float(weights @ message), part, observed)

@@ -126,13 +126,15 @@ def dense_sweep(
         state = step_user_bias(state, counts, xi, censored_ratio=censored_ratio, tau_b=tau_b)
     state = step_user_traits(state, counts, xi, censored_ratio=censored_ratio, tau_u=tau_u)
 
-    state = step_xi_star(state, counts)
+    if selection != "counts":
+        state = step_xi_star(state, counts)
 
     xi = dense_xi(state, counts)
     state = step_item_background(state, xi, selection=selection)
     if biases:
         state = step_item_bias(state, counts, xi, censored_ratio=censored_ratio, tau_b=tau_b)
-    return step_item_traits(state, counts, xi, censored_ratio=censored_ratio, tau_v=tau_v)
+    state = step_item_traits(state, counts, xi, censored_ratio=censored_ratio, tau_v=tau_v)
+    return step_xi_star(state, counts) if selection == "counts" else state
 
 
 def dense_bound(

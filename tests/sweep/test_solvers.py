@@ -9,6 +9,7 @@ from helpers.stores import fitted_arrays, make_store, random_counts
 import pairsym_dask as ps
 from pairsym_dask.settings import Settings
 from pairsym_dask.store import cuts as cuts_module
+from pairsym_dask.sweep import fit as fit_module
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep.plan import choose_solver
 
@@ -100,12 +101,30 @@ def test_a_store_goes_on_with_the_solver_it_began_with(counts, tmp_path, monkeyp
     path = tmp_path / "model.zarr"
     fit(counts, path, "gradients", monkeypatch, sweeps=1)
     model = fit(counts, path, "cholesky", monkeypatch, sweeps=2)
-    assert model._fitted.record["solver"] == "gradients"
+    assert model._fitted.record["solver"] == "gradients, xi* last"
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "gradients"])
+def test_a_store_that_began_with_xi_star_between_the_halves_goes_on_so(counts, solver, tmp_path, monkeypatch):
+    """Such were all stores before xi* came last."""
+    how = {"temperature": 0.0, "sweeps": 3}
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "solver_of", lambda store: solver)
+        whole = fit(counts, tmp_path / "whole.zarr", solver, monkeypatch, **how)
+        fit(counts, tmp_path / "model.zarr", solver, monkeypatch, **{**how, "sweeps": 1})
+    model = fit(counts, tmp_path / "model.zarr", solver, monkeypatch, **how)
+    assert model._fitted.record["solver"] == solver
+    for path, array in fitted_arrays(whole).items():
+        assert array.tobytes() == fitted_arrays(model)[path].tobytes(), path
+    new = fit(counts, tmp_path / "new.zarr", solver, monkeypatch, **how)
+    assert new._fitted.scalar("xi_star") != whole._fitted.scalar("xi_star")
 
 
 def test_large_k_takes_steps_and_small_k_solves():
     assert choose_solver(20, 632_000, 5_500_000) == "cholesky"
     assert choose_solver(256, 632_000, 5_500_000) == "gradients"
+    assert choose_solver(32, 632_000, 5_500_000) == "cholesky"
+    assert choose_solver(32, 632_000, 5_500_000, plan_module.COLD) == "gradients"
     assert choose_solver(1, 10, 10) == "cholesky"
     assert choose_solver(8, 3, 1) == "cholesky"  # small systems are solved exactly, however few the pairs
 
