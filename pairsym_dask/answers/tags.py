@@ -4,8 +4,8 @@ Nothing was seen of such a symbol, so its posterior is its prior: traits with me
 1/tau + sum_f x_jf^2 Var[h_f], the bias alike. That is wide, so an upper quantile or a draw explores it.
 
 The less is known of a symbol's tags, the shorter is its prior mean, and the lower its energies with those who would
-like it. Where the posterior is taken at its word that is as it should be. A fit that was made cold for the sake of lists
-(T < 1) ranks by odds, and lengths would order its lists of new items: there they are drawn towards a common one.
+like it. Where the posterior is taken at its word that is as it should be. A fit that was made cold for the sake of
+lists (T < 1) ranks by odds, and lengths would order its lists of new items: there they are drawn towards a common one.
 """
 
 from __future__ import annotations
