@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 import pairsym_dask as ps
 
 CUTS = (20, 100)
-SWEEPS = 12
+SWEEPS = 10
 Scores = Callable[[np.ndarray], np.ndarray]  # of users, for all cold items
 
 

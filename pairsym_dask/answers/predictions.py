@@ -69,7 +69,7 @@ class Predictions(ABC):
         rows = tags.find(labels)
         first = self.counts.cuts[side].rows
         selection = np.full(labels.size, tags.selection)
-        return Newcomers(labels, tags.symbols(rows), selection, first + rows)
+        return Newcomers(labels, tags.newcomers(rows), selection, first + rows)
 
     def _places(self, side: str, labels: list[Any]) -> tuple[np.ndarray, Newcomers | None]:
         """Positions of symbols; those that only tags know come after the store's, in the order of their labels."""

@@ -2,11 +2,15 @@
 
 Nothing was seen of such a symbol, so its posterior is its prior: traits with mean sum_f x_jf E[h_f] and variance
 1/tau + sum_f x_jf^2 Var[h_f], the bias alike. That is wide, so an upper quantile or a draw explores it.
+
+The less is known of a symbol's tags, the shorter is its prior mean, and the lower its energies with those who would
+like it. Where the posterior is taken at its word that is as it should be. A fit that was made cold for the sake of
+lists (T < 1) ranks by odds, and lengths would order its lists of new items: there they are drawn towards a common one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +24,9 @@ from ..store.tags import Tags
 from ..sweep.job import prior_growth
 from ..sweep.tag_prior import TagPrior, mixed, tag_group
 from .predict import Symbols
+
+DRAWN = 0.5  # how far, as an exponent: lengths differ by their power 1 - DRAWN
+ROWS = 65_536  # symbols whose prior means are looked at together
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,29 @@ class SideTags:
         """The priors of symbols by row of the tag store."""
         return self.mixed(self.prior.scaled(rows))
 
+    def newcomers(self, rows: np.ndarray) -> Symbols:
+        """The same of symbols without pairs, as they are ranked."""
+        found = self.symbols(rows)
+        return replace(found, mean=found.mean * self.stretch(found.mean)[:, None])
+
+    def stretch(self, mean: np.ndarray) -> np.ndarray:
+        """What prior means of new symbols are multiplied with, so that their lengths come nearer to a common one."""
+        size = np.linalg.norm(mean, axis=1)
+        if self.commit.settings.temperature == 1:
+            return np.ones_like(size)
+        return np.divide(self.length, size, out=np.ones_like(size), where=size > 0) ** DRAWN
+
+    @cached_property
+    def length(self) -> float:
+        """The geometric mean of the lengths of prior means, over the side's symbols with tags."""
+        logs, rows = [], self.prior.rows[self.prior.known]
+        for first in range(0, rows.size, ROWS):
+            mean = mixed(self.prior.scaled(rows[first : first + ROWS]), self.effects[:, :-1])
+            size = np.linalg.norm(mean, axis=1)
+            logs.append(np.log(size[size > 0]))
+        found = np.concatenate(logs)
+        return float(np.exp(found.mean())) if found.size else 1.0
+
     def mixed(self, tile: Tile) -> Symbols:
         """The priors of symbols by their tags and scaled weights."""
         settings, dtype = self.commit.settings, self.commit.settings.dtype
@@ -120,10 +150,14 @@ class SideTags:
 
     def pulls(self, label: object, its: np.ndarray) -> pd.DataFrame:
         """What each tag of a symbol brings to its energies with traits `its` of the other side; strongest first."""
-        rows = self.prior.tags.find(np.array([label], object if isinstance(label, str) else None))
+        labels = np.array([label], object if isinstance(label, str) else None)
+        rows = self.prior.tags.find(labels)
         tile = self.prior.scaled(rows)
         effects = self.effects[tile.indices].astype(np.float64)
-        energy = tile.counts * (effects[:, :-1] @ its + effects[:, -1])
+        stretch = 1.0
+        if self.counts.find(self.side, labels)[0] < 0:  # a new one, as it is ranked
+            (stretch,) = self.stretch(mixed(tile, self.effects[:, :-1]))
+        energy = tile.counts * (stretch * (effects[:, :-1] @ its) + effects[:, -1])
         names = np.array([*self.prior.tags.tag_ids.tolist(), None], object)  # the level has no name
         table = pd.DataFrame(
             {

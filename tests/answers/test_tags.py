@@ -95,6 +95,18 @@ def test_the_prior_of_a_new_item_is_that_of_its_tags(tagged):
         assert tau == tagged.tau_v
 
 
+def test_lengths_of_new_items_are_drawn_together_in_lists_alone(tagged):
+    tags = tagged._tags["items"]
+    rows = tags.find(tagged.new_symbols())
+    plain, ranked = (np.linalg.norm(one.mean, axis=1) for one in (tags.symbols(rows), tags.newcomers(rows)))
+    if tagged.temperature == 1:
+        assert (plain == ranked).all()
+    else:
+        np.testing.assert_allclose(
+            np.log(ranked), 0.5 * np.log(plain) + 0.5 * np.log(tags.length), rtol=1e-4, atol=1e-5
+        )
+
+
 def test_new_users_get_lists_by_their_tags(tagged):
     top = tagged.recommend(["u84", "u00", "u85"], n=3)
     assert top["user"].tolist() == ["u84"] * 3 + ["u00"] * 3 + ["u85"] * 3
@@ -132,7 +144,8 @@ def test_fold_in_takes_tags_of_whoever_is_new(tagged):
     one = tagged.fold_in(tags=["g3"])
     top = tagged.recommend(one, n=1)
     assert genre(top["item"].iloc[0]) == 3
-    known = tagged._newcomers("users", np.array(["u81"], object)).symbols
+    tags = tagged._tags["users"]
+    known = tags.symbols(tags.find(np.array(["u81"], object)))
     np.testing.assert_allclose(one.users.mean, known.mean, rtol=1e-5)
     both = tagged.fold_in(
         pd.DataFrame({"user": ["x", "y"], "item": ["i00", "i01"]}), tags={"user": ["x", "z"], "tag": ["g5", "g2"]}
