@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 PAIRS = [("ann", "go"), ("ann", "chess"), ("bob", "go"), ("bob", "poker"), ("eve", "chess"), ("eve", "go")]
+TAGS = [("go", "board"), ("chess", "board"), ("bridge", "cards"), ("poker", "cards")]  # nobody has bridge
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +18,8 @@ def example_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     counts = ps.ingest(PAIRS, folder / "plays.zarr")
     ps.PairedSymbols(factors=2).fit(counts, folder / "model.zarr", sweeps=3, progress=False)
+    tags = ps.ingest_tags(TAGS, folder / "tags.zarr")
+    ps.PairedSymbols(factors=2).fit(counts, folder / "tagged.zarr", sweeps=3, item_tags=tags, progress=False)
     return folder
 
 

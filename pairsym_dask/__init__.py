@@ -27,19 +27,25 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test keeps it the sam
     from .pairs.simulate import simulate as simulate
     from .pairs.splits import leave_one_out as leave_one_out
     from .pairs.splits import split_by_fraction as split_by_fraction
+    from .pairs.tags import ingest_tags as ingest_tags
     from .pairs.time_splits import leave_last_out as leave_last_out
     from .pairs.time_splits import split_by_time as split_by_time
     from .report.calibrate import calibrate as calibrate
     from .rolling import roll as roll
     from .store.counts import Counts as Counts
     from .store.counts import open_counts as open_counts
+    from .store.tags import Tags as Tags
+    from .store.tags import open_tags as open_tags
 else:
     import importlib as _importlib
 
     _PLACES = {
         "Counts": "store.counts",
         "open_counts": "store.counts",
+        "Tags": "store.tags",
+        "open_tags": "store.tags",
         "ingest": "pairs.ingest",
+        "ingest_tags": "pairs.tags",
         "simulate": "pairs.simulate",
         "PairedSymbols": "model",
         "load": "model",

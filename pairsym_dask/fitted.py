@@ -51,7 +51,8 @@ class Fitted(Answers):
             if not store.is_there(commit):
                 raise StoreError(f"sweep {sweep} of {store.url} has been removed; fit with keep= to keep sweeps")
         commit.sealed.check_sizes()
-        self.__dict__.pop("_answering", None)
+        for kept in ("_answering", "_tags"):
+            self.__dict__.pop(kept, None)
         self._commits, self._commit, self._counts = tuple(commits[: commit.sweep + 1]), commit, counts
 
     @property
@@ -156,7 +157,7 @@ class Fitted(Answers):
         Returns
         -------
         None
-            The folder holds posteriors and labels. It cannot be fitted further.
+            The folder holds posteriors, labels and tags. It cannot be fitted further.
 
         Examples
         --------
@@ -165,7 +166,7 @@ class Fitted(Answers):
         2
         """
         answering = draws_of(self._commits) if is_chain(self._fitted) else [self._fitted]
-        pack(self._commits, answering, self.counts, path, seen, storage_options)
+        pack(self._commits, answering, self.counts, path, seen, self._tag_stores(), storage_options)
 
     def report(
         self,

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from .answers.update import update
-from .errors import FitInterrupted, InputError
+from .errors import InputError
 from .fitted import Fitted
 from .kernels.accelerate import is_compiled
 from .pairs.parts import Columns, Reading
@@ -17,9 +17,10 @@ from .sampler.chain import sample
 from .settings import PRESETS, GivenSettings, Settings, describe_settings
 from .store.counts import Counts, open_counts
 from .store.model_store import ModelStore
+from .store.tags import AnyTags, Tags, open_sides
 from .store.versions import find_version
 from .sweep.fit import fit
-from .sweep.resume import first_commit
+from .sweep.resume import first_commit, interrupted, sampling_options
 
 SWEEPS_OF_DRAWS = 600
 COMPILING = "compiling for this type of machine, once: about half a minute (pairsym warm-up does it ahead)"
@@ -122,6 +123,8 @@ class PairedSymbols(GivenSettings, Fitted):
         progress: bool = True,
         callback: Callable[[int, float, float], None] | None = None,
         *,
+        item_tags: AnyTags = None,
+        user_tags: AnyTags = None,
         burn: int | None = None,
         thin: int | None = None,
         start: PairedSymbols | None = None,
@@ -154,6 +157,9 @@ class PairedSymbols(GivenSettings, Fitted):
             Show sweeps: a bar on a terminal, a display in a notebook, lines elsewhere.
         callback : callable, optional
             ``callback(sweep, elbo, seconds)`` after each commit; of draws with the log-likelihood of a pair.
+        item_tags, user_tags : Tags or path, optional
+            What `ingest_tags` made of the tags of items, of users: symbols with the same tags are expected to be alike,
+            and symbols without pairs are known by their tags alone.
         burn, thin : int, optional
             With ``inference="gibbs"`` every `thin`-th sweep (5th) after the first `burn` ones (half of them) is a draw
             and kept
@@ -186,6 +192,9 @@ class PairedSymbols(GivenSettings, Fitted):
             given["factors"] = start._fitted.settings.factors
         settings = Settings(**given)
         counts = open_counts(counts, storage_options)
+        if counts.holds != "pairs":
+            raise InputError(f"{counts.path} holds tags, not pairs; give it as item_tags or user_tags")
+        tags = open_sides(user_tags, item_tags, storage_options)
         store = ModelStore(path, storage_options)
         if (first := first_commit(store)) is not None:  # it may have begun when other settings were the defaults
             settings = Settings.going_on(given, first.settings)
@@ -196,19 +205,20 @@ class PairedSymbols(GivenSettings, Fitted):
         if progress and not is_compiled("rows"):
             print(COMPILING, file=sys.stderr)
         try:
-            sampling = _sampling(settings, tol, burn, thin, start)
+            sampling = sampling_options(settings, tol, burn, thin, start, tags)
             if sampling:
                 sample(
                     counts, settings, store, sweeps=SWEEPS_OF_DRAWS if sweeps is None else sweeps,
                     start=None if start is None else start._fitted, **sampling, **common,
                 )  # fmt: skip
             else:
-                fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, **common)
+                fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, tags=tags, **common)
         except KeyboardInterrupt:
             if store.is_model() and store.commits():
                 self._open(store, counts, None)
-            raise _interrupted(store) from None
+            raise interrupted(store) from None
         self._open(store, counts, None)
+        self._given_tags = tags
         return self
 
     def update(
@@ -232,6 +242,8 @@ class PairedSymbols(GivenSettings, Fitted):
         separator: str | None = None,
         encoding: str | None = None,
         decimal: str = ".",
+        item_tags: AnyTags = None,
+        user_tags: AnyTags = None,
         burn: int | None = None,
         thin: int | None = None,
         threads: int | None = None,
@@ -265,6 +277,8 @@ class PairedSymbols(GivenSettings, Fitted):
             Of CSV files; found where they are not given: comma, semicolon, tab, pipe; UTF-8, UTF-16, cp1252.
         decimal : {".", ","}
             What stands before the decimals of counts.
+        item_tags, user_tags : Tags or path, optional
+            Of the new model; where they are not given, those of this one.
         storage_options : dict, optional
             Options of fsspec for remote stores.
 
@@ -282,16 +296,19 @@ class PairedSymbols(GivenSettings, Fitted):
         """
         settings, store = Settings.going_on(self.get_params(), self._fitted.settings), ModelStore(path, storage_options)
         columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), time)
-        sampling = _sampling(settings, tol, burn, thin)
+        given, earlier_tags = open_sides(user_tags, item_tags, storage_options), self._tag_stores()
+        tags = {**earlier_tags, **given}
+        sampling = sampling_options(settings, tol, burn, thin, None, tags)
         sweeps = (SWEEPS_OF_DRAWS if sampling else 3) if sweeps is None else sweeps
         try:
             grown = update(
                 self._fitted, self.counts, settings, source, columns, counts, store, dict(storage_options or {}),
                 sampling=sampling, sweeps=sweeps, tol=tol, memory=memory, client=client, threads=threads,
-                progress=progress, callback=callback, keep=keep, half_life=half_life,
+                progress=progress, callback=callback, keep=keep, half_life=half_life, tags=tags,
+                earlier_tags=earlier_tags,
             )  # fmt: skip
         except KeyboardInterrupt:
-            raise _interrupted(store) from None
+            raise interrupted(store) from None
         new = PairedSymbols(**self.get_params())
         new._open(store, grown, None)
         return new
@@ -324,33 +341,13 @@ class PairedSymbols(GivenSettings, Fitted):
         return model
 
 
-def _sampling(settings: Settings, tol: Any, burn: Any, thin: Any, start: Any = None) -> dict[str, Any]:
-    """Options of draws, none for a variational fit; those of the other kind are refused."""
-    if settings.inference == "gibbs":
-        if tol is not None:
-            raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
-        return {"burn": burn, "thin": 5 if thin is None else thin}
-    for name, value in (("burn", burn), ("thin", thin), ("start", start)):
-        if value is not None:
-            raise InputError(f'{name} is for draws: it needs inference="gibbs"')
-    return {}
-
-
-def _interrupted(store: ModelStore) -> FitInterrupted:
-    """Where an interrupted fit stands."""
-    commits = store.commits() if store.is_model() else []
-    if not commits:
-        return FitInterrupted(f"interrupted before the first commit to {store.url}; run the same again")
-    return FitInterrupted(
-        f"interrupted: {store.url} stands at sweep {commits[-1].sweep}; run the same again to go on from there"
-    )
-
-
 def load(
     path: str | os.PathLike[str],
     counts: Counts | str | os.PathLike[str] | None = None,
     sweep: int | None = None,
     *,
+    item_tags: AnyTags = None,
+    user_tags: AnyTags = None,
     storage_options: dict[str, Any] | None = None,
 ) -> PairedSymbols:
     """Open a fitted model.
@@ -363,6 +360,8 @@ def load(
         Where the counts store is, if it has moved.
     sweep : int, optional
         An earlier sweep that was kept; the last one by default.
+    item_tags, user_tags : Tags or path, optional
+        Where the tag stores are, if they have moved.
     storage_options : dict, optional
         Options of fsspec for remote stores.
 
@@ -376,14 +375,15 @@ def load(
     >>> ps.load("model.zarr").history["sweep"].tolist()
     [0, 1, 2, 3]
     """
-    store, home = ModelStore(path, storage_options), None
+    store, home, tags = ModelStore(path, storage_options), None, dict[str, Tags]()
     if not store.is_model() and (version := find_version(path, storage_options)) is not None:
         store, home = ModelStore(version.model, storage_options), os.fspath(path)
-        counts = version.counts if counts is None else counts
+        counts, tags = version.counts if counts is None else counts, version.tags(storage_options)
     model = PairedSymbols()
     model._home = home
     model._open(store, None, sweep)
     model.set_params(**model._fitted.settings.to_dict())
+    model._given_tags = {**tags, **open_sides(user_tags, item_tags, storage_options)}
     if counts is not None:
         model._counts = open_counts(counts, storage_options)
         model._check_counts(model._counts)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..settings import SIDES
 from ..store.commit import Commit
 from . import draw_neighbours
 from .draw_export import arviz_data, chains_dataset
@@ -97,10 +98,12 @@ class Answers(Lists):
         return self._similar("users", user, n, measure, client=client, threads=threads)
 
     def _similar(self, side: str, label: Any, n: int, measure: str, **where: Any) -> pd.DataFrame:
-        (position,) = self.counts.positions(side, [label])
+        (position,), new = self._places(side, [label])
         predictor = self._answering
         if isinstance(predictor, DrawPredictor):
             return draw_neighbours.similar(predictor, side, int(position), check_n(n), measure, **where)
+        if new is not None:
+            return similar(predictor, side, -1, check_n(n), measure, new.symbols, **where)
         return similar(predictor, side, int(position), check_n(n), measure, **where)
 
     def recommend_users(
@@ -143,12 +146,66 @@ class Answers(Lists):
         >>> ps.load("model.zarr").recommend_users("poker", n=5)["user"].nunique()
         2
         """
-        (position,) = self.counts.positions("items", [item])
+        (position,), new = self._places("items", [item])
         predictor, where = self._answering, {"client": client, "threads": threads}
-        ranking = (int(position), check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
+        place = int(position) if new is None else -1
+        ranking = (place, check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
         if isinstance(predictor, DrawPredictor):
             return draw_neighbours.users_for(predictor, *ranking, **where)
-        return users_for(predictor, *ranking, **where)
+        return users_for(predictor, *ranking, None if new is None else new.symbols, self._new_users(), **where)
+
+    def tags(self, side: str = "items") -> pd.DataFrame:
+        """What the fit has made of the tags of a side, the most telling first.
+
+        Parameters
+        ----------
+        side : {"items", "users"}
+            Whose.
+
+        Returns
+        -------
+        pandas.DataFrame
+            tag, `relevance` (how far its effects on traits reach, 1/sqrt(gamma): that of a tag that says nothing is
+            small), `effect` (the root of the mean square of its effects), `sd` of an effect under the posterior, and
+            `symbols`, how many have the tag.
+
+        Examples
+        --------
+        >>> ps.load("tagged.zarr").tags().columns.tolist()
+        ['tag', 'relevance', 'effect', 'sd', 'symbols']
+        """
+        if side not in SIDES:
+            raise InputError(f"side must be items or users, not {side!r}")
+        if side not in self._fitted.tags:
+            raise InputError(
+                f"this model was fitted without {side[:-1]} tags; fit(..., {side[:-1]}_tags=...) takes them"
+            )
+        return self._tags[side].frame()
+
+    def new_symbols(self, side: str = "items") -> np.ndarray:
+        """Labels of the symbols of a side that have tags and no place in the counts store.
+
+        Parameters
+        ----------
+        side : {"items", "users"}
+            Whose.
+
+        Returns
+        -------
+        numpy.ndarray
+            Labels, in order; of a fit without tags none.
+
+        Examples
+        --------
+        >>> model = ps.load("tagged.zarr")
+        >>> model.new_symbols().tolist()
+        ['bridge']
+        >>> model.recommend("ann", items=model.new_symbols())["item"].tolist()
+        ['bridge']
+        """
+        if side not in SIDES:
+            raise InputError(f"side must be items or users, not {side!r}")
+        return self._tags[side].new if side in self._fitted.tags else np.empty(0, self.counts.labels(side).dtype)
 
     @overload
     def export_factors(

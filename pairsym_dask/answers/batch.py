@@ -24,6 +24,7 @@ from ..store.disk import partial_name
 from ..store.ours import Names
 from ..store.storage import Storage, is_local, local_path, open_storage
 from .draws import predictor_once
+from .predict import Newcomers, Predictor, audience_of
 from .query import Query
 
 UNFINISHED = b"Recommendations are being written here, or their writer was interrupted.\n"
@@ -39,13 +40,20 @@ class Order:
     storage: Storage
     query: Query
     csv: bool = False  # parts of a CSV file to come, else Parquet files
+    items: Newcomers | None = None  # candidates beside the store's items
+    users: Newcomers | None = None  # after the store's: the last part is theirs
 
 
 def recommend_block(order: Order, block: int) -> int:
     """Task: the best items of one block of users as one Parquet file; its rows."""
     predictor = predictor_once(order.commits, order.counts)
-    first, stop = order.counts.cuts["users"].row_range(block)
-    users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
+    if isinstance(predictor, Predictor):
+        predictor = predictor.wider(order.items)
+    if block == order.counts.cuts["users"].blocks and order.users is not None:
+        users = audience_of(order.users)
+    else:
+        first, stop = order.counts.cuts["users"].row_range(block)
+        users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
     arrow = pa.Table.from_pandas(predictor.lists(users, order.query), preserve_index=False)
     sink = pa.BufferOutputStream()
     if order.csv:
@@ -70,6 +78,8 @@ def recommend_all(
     threads: int | None = None,
     on_done: Callable[[int], None] | None = None,
     storage_options: dict[str, Any] | None = None,
+    items: Newcomers | None = None,
+    users: Newcomers | None = None,
 ) -> int:
     """Write a folder of Parquet files, one a block of users, or one file when its name ends in .csv; its rows.
 
@@ -81,8 +91,8 @@ def recommend_all(
         raise StoreError(f"{target} exists already; remove it first, or give another path")
     storage = open_storage(f"{target}.parts" if csv else path, storage_options)
     claim(storage, "folder of recommendations", UNFINISHED, NAMES)
-    order = Order(commits, counts, storage, query, csv)
-    blocks = range(counts.cuts["users"].blocks)
+    order = Order(commits, counts, storage, query, csv, items, users)
+    blocks = range(counts.cuts["users"].blocks + (users is not None))
     run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these
     rows = run_tasks(
         [(f"recommend-users-{run}-{block}", recommend_block, (order, block)) for block in blocks],

@@ -51,7 +51,8 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanati
     last = {"censored pairs": unseen, "draws about their mean": apart}
     popularity = float(np.mean([np.atleast_2d(predictor.offered(me, d))[0, item] for d in range(predictor.size)]))
     total = Total(float(energies.mean()), float(energies.std()), float(expit(energies).mean()), popularity)
-    return add_up(counts, user, item, n, (seen, count, pulls / predictor.size), first, last, total)
+    pair = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
+    return add_up(counts, pair, n, (seen, count, pulls / predictor.size), first, last, total)
 
 
 def polya_gamma_mean(energy: np.ndarray) -> np.ndarray:

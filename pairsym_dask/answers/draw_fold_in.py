@@ -22,7 +22,8 @@ from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.cuts import Tile
 from .draws import DrawPredictor, SymbolDraws
-from .fold_in import Folded, blocks_of, cut_rows, read_pairs
+from .fold_in import Folded
+from .given import blocks_of, cut_rows, read_pairs
 from .predict import Audience
 
 BURN, EACH = 20, 3  # sweeps before the first draw, and of each draw

@@ -8,7 +8,7 @@ to nothing as sweeps go on, is a part of its own, so that the parts add up to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ import pandas as pd
 from ..store.commit import read_rows
 from ..store.counts import Counts
 from ..sweep.background import lambda_of
-from .predict import Predictor, Symbols, energy_of_pairs, sigma_of
+from .predict import Newcomers, Predictor, Symbols, energy_of_pairs, sigma_of
+from .tags import SideTags
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,6 +28,9 @@ class Explanation:
     `frame` has a row a part: part, item and count of the pair seen (where it is one), energy; its energies add up to
     `energy`, the posterior mean of u_i.v_j + b_i + b_j. `sigma` is p(shown | i, j), averaged over the posterior with
     standard deviation `sd` of the energy; `popularity` is E[psi_j]; p(j | i) is proportional to their product.
+    Where the fit had tags, `tags` has a row a tag of the item and of the user: side, tag, weight, and the energy that
+    it brings to the pair through the prior means (None is the level, which all have); what pairs have taught beside it
+    is not among these.
     """
 
     user: Any
@@ -36,6 +40,7 @@ class Explanation:
     sd: float
     sigma: float
     popularity: float
+    tags: pd.DataFrame | None = None
 
     def __repr__(self) -> str:
         shown = self.frame.assign(
@@ -43,18 +48,24 @@ class Explanation:
             count=["" if np.isnan(count) else f"{count:g}" for count in self.frame["count"]],
             energy=[f"{energy:+.3f}" for energy in self.frame["energy"]],
         )
+        tags = ""
+        if self.tags is not None and len(self.tags):
+            named = self.tags[self.tags["tag"].notna()]
+            pulls = [f"{tag} {energy:+.3f}" for tag, energy in zip(named["tag"], named["energy"], strict=True)]
+            tags = f"\ntags pull: {', '.join(pulls[:10])}"
         return (
             f"why item {self.item!r} for user {self.user!r}\n{shown.to_string(index=False)}\n"
             f"energy {self.energy:+.3f} with sd {self.sd:.3f}: shown with probability {self.sigma:.4g}, "
-            f"where selected; selected with popularity {self.popularity:.4g}"
+            f"where selected; selected with popularity {self.popularity:.4g}{tags}"
         )
 
 
-def explain(predictor: Predictor, user: int, item: int, n: int) -> Explanation:
+def explain(predictor: Predictor, user: int, item: int, n: int, tags: dict[str, SideTags]) -> Explanation:
     """The parts of the energy of one pair (positions), the n seen items that pull most by name."""
     commit, counts, settings = predictor.commit, predictor.counts, predictor.commit.settings
     items, me = predictor.items, predictor.users(np.array([user]))
-    background = commit.sealed.read_array(commit.arrays["items/background"])  # t_j
+    background = commit.sealed.read_array(commit.arrays["items/background"])  # t_j, none of an item that is new
+    background = np.concatenate([background, np.zeros(len(items) - background.size)])
     seen, count = seen_of(counts, user)
 
     # The user's update (design of one pass): W_ij, P and h_i, in float64.
@@ -83,8 +94,40 @@ def explain(predictor: Predictor, user: int, item: int, n: int) -> Explanation:
         float(predictor.popularity[item]),
     )  # fmt: skip
     first = {"user bias": bias, "item bias": float(items.bias[item])}
-    last = {"censored pairs": float(unseen), "not settled yet": taste - float(pull.sum()) - float(unseen)}
-    return add_up(counts, user, item, n, (seen, count, pull), first, last, total)
+    last = {"censored pairs": float(unseen)}
+    if "users" in tags:  # h_i holds tau u times the prior mean
+        (mean_of_tags,) = tags["users"].symbols(tags["users"].prior.rows[[user]]).mean.astype(np.float64)
+        last["user tags"] = settings.tau_u * float(mean_of_tags @ direction)
+    last["not settled yet"] = taste - float(pull.sum()) - sum(last.values())
+    who, what = counts.user_ids[[user]].tolist()[0], predictor.label("items", item)
+    found = add_up(counts, (who, what), n, (seen, count, pull), first, last, total)
+    return replace(found, tags=tag_pulls(tags, who, what, me, items.take(np.array([item]))))
+
+
+def explain_newcomer(predictor: Predictor, user: Newcomers, item: int, tags: dict[str, SideTags]) -> Explanation:
+    """The parts of the energy of an item with a user who has tags and no pairs."""
+    one = _double(predictor.items.take(np.array([item])))
+    me = _double(user.symbols)
+    mean, variance = energy_of_pairs(me, one)
+    total = Total(
+        float(mean[0]), float(np.sqrt(variance[0])), float(sigma_of(mean, variance)[0]),
+        float(predictor.popularity[item]),
+    )  # fmt: skip
+    first = {"user bias": float(me.bias[0]), "item bias": float(one.bias[0])}
+    last = {"user tags": float(me.mean[0] @ one.mean[0])}
+    who, what, none = user.labels.tolist()[0], predictor.label("items", item), np.empty(0, np.int64)
+    found = add_up(predictor.counts, (who, what), 1, (none, none, none), first, last, total)
+    return replace(found, tags=tag_pulls(tags, who, what, me, one))
+
+
+def tag_pulls(tags: dict[str, SideTags], user: Any, item: Any, me: Symbols, one: Symbols) -> pd.DataFrame | None:
+    """What the tags of both symbols bring to their energy."""
+    parts = [
+        tags[side].pulls(label, its.mean[0].astype(np.float64))
+        for side, label, its in (("items", item, me), ("users", user, one))
+        if side in tags
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else None
 
 
 class Total(NamedTuple):
@@ -97,10 +140,10 @@ class Total(NamedTuple):
 
 
 def add_up(
-    counts: Counts, user: int, item: int, n: int, pulls: tuple[np.ndarray, np.ndarray, np.ndarray],
+    counts: Counts, pair: tuple[Any, Any], n: int, pulls: tuple[np.ndarray, np.ndarray, np.ndarray],
     first: dict[str, float], last: dict[str, float], total: Total,
 ) -> Explanation:  # fmt: skip
-    """Parts by name with the seen items between them: `pulls` are their positions, counts and parts of the energy."""
+    """Parts by name, the seen items between them: `pulls` are their positions, counts and parts of the energy."""
     seen, count, pull = pulls
     most = np.lexsort((seen, -np.abs(pull)))
     named, rest = most[:n], most[n:]
@@ -114,8 +157,7 @@ def add_up(
     lines += [(name, None, np.nan, energy) for name, energy in last.items()]
     frame = pd.DataFrame(lines, columns=["part", "item", "count", "energy"])
     frame["item"] = pd.Series([line[1] for line in lines], dtype=object)
-    who, what = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
-    return Explanation(who, what, frame, *total)
+    return Explanation(*pair, frame, *total)
 
 
 def seen_of(counts: Counts, user: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,17 +18,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from ..errors import InputError, NumericError
 from ..kernels import rows as kernels
-from ..kernels.keys import LOW, SHIFT, add_repeats, row_lengths, sum_rows
+from ..kernels.keys import sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..kernels.rows import OtherSide, Pairs, Terms, Values
-from ..pairs.checks import TEXT
-from ..pairs.faults import Faults
-from ..pairs.frames import as_frame, items_of_one_user
-from ..pairs.parts import Columns, frame_parts, store_kinds
+from ..pairs.parts import Columns
 from ..run.execute import Executor, Steps
 from ..run.process import read_once
 from ..settings import Settings
@@ -40,11 +36,14 @@ from ..sweep.discount import Discount
 from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log
 from ..sweep.job import VALUES, empty_values, prior_growth
 from ..sweep.record import decode_background
+from ..sweep.tag_prior import scale
+from .given import blocks_of, cut_rows, read_pairs, some_words
 from .predict import Audience, Symbols
+from .tags import SideTags
 
-BLOCK_USERS, BLOCK_PAIRS = 1024, 2**16  # of a task, about
 SETTLED = {"float32": 1e-3, "float64": 1e-10}  # a user's means move by no more than this part of their posterior sd
 LIMIT = 1000  # updates of a user
+NOBODY = np.empty(0, object), Tile(np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -77,7 +76,7 @@ class Folded:
         wanted = np.atleast_1d(np.asarray(labels, object))
         rows = pd.Index(self.user_ids).get_indexer(pd.Index(wanted))
         if (rows < 0).any():
-            raise InputError(f"not among the folded-in users: {_some(wanted[rows < 0])}")
+            raise InputError(f"not among the folded-in users: {some_words(wanted[rows < 0])}")
         whole = self.audience
         lengths = np.diff(whole.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
@@ -89,21 +88,40 @@ class Folded:
         return f"<{len(self):,} folded-in users with {self.counts.size:,} pairs>"
 
 
+@dataclass(frozen=True)
+class Links:
+    """Tags of users from outside the store, as they are given."""
+
+    frame: Any
+    columns: Columns
+
+
 def fold_in(
     commit: Commit,
     counts: Counts,
     frame: Any,
     columns: Columns,
+    tags: SideTags | None = None,
+    links: Links | None = None,
     *,
     client: Any = None,
     threads: int | None = None,
 ) -> Folded:
-    """Posterior of the users of a frame, blocks of users as dask tasks."""
-    labels, pairs = read_pairs(frame, counts, columns)
+    """Posterior of the users of a frame, blocks of users as dask tasks; where users have `tags`, with priors of those.
+
+    Whoever is in `links` and not in the frame has no pairs: the posterior is the prior.
+    """
+    labels, pairs = read_pairs(frame, counts, columns) if frame is not None or links is None else NOBODY
+    prior = None
+    if tags is not None:
+        labels, pairs, prior = _with_tags(labels, pairs, tags, links)
     blocks = list(blocks_of(pairs.indptr))
     steps = Steps(uuid.uuid4().hex[:12])
     model = steps.hold("model", FittedItems(commit, counts))
-    keys = [steps.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block)) for k, block in enumerate(blocks)]
+    keys = [
+        steps.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block), _cut_prior(prior, *block))
+        for k, block in enumerate(blocks)
+    ]
     results = Executor(client, threads).run(steps.graph, keys)
     values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
     background = np.concatenate([result[1] for result in results])
@@ -112,14 +130,46 @@ def fold_in(
     if restless.size:
         warnings.warn(
             f"{restless.size} of {labels.size} users have not settled after {LIMIT} updates, "
-            f"for instance {_some(labels[restless])}; their posterior is near, not exact",
+            f"for instance {some_words(labels[restless])}; their posterior is near, not exact",
             UserWarning,
             stacklevel=3,
         )
     symbols = Symbols(values[0], 1 / values[1], values[2], 1 / values[3])
+    if prior is not None:  # a user without pairs has the prior
+        alone = np.diff(pairs.indptr) == 0
+        order = np.where(alone, len(symbols) + np.arange(len(symbols)), np.arange(len(symbols)))
+        symbols = Symbols.join([symbols, prior]).take(order)
     numbers = counts.shape[0] + np.arange(labels.size)
     audience = Audience(symbols, pairs.indptr, pairs.indices, labels, numbers)
     return Folded(str(commit.record["digest"]), audience, background, pairs.counts)
+
+
+def _with_tags(
+    labels: np.ndarray, pairs: Tile, tags: SideTags, links: Links | None
+) -> tuple[np.ndarray, Tile, Symbols]:
+    """Users of the pairs, then those of the links alone, with their pairs and priors.
+
+    Tags are those of the links, else those that the tag store has of a label.
+    """
+    mine, given = (
+        (labels[:0], NOBODY[1]) if links is None else read_pairs(links.frame, tags.prior.tags.links, links.columns)
+    )
+    everybody = pd.Index(labels.astype(object)).append(pd.Index(mine.astype(object))).unique()
+    more = len(everybody) - labels.size
+    pairs = Tile(np.concatenate([pairs.indptr, np.full(more, pairs.indptr[-1])]), pairs.indices, pairs.counts)
+    known = tags.prior.tags.find(everybody.to_numpy())
+    described = tags.mixed(scale(given, tags.prior.number - 1))
+    place = pd.Index(mine.astype(object)).get_indexer(everybody)
+    order = np.where(place >= 0, len(everybody) + place, np.arange(len(everybody)))
+    prior = Symbols.join([tags.symbols(known), described]).take(order)
+    return everybody.to_numpy(), pairs, prior
+
+
+def _cut_prior(prior: Symbols | None, first: int, stop: int) -> np.ndarray | None:
+    """Prior means of some rows: traits, then the bias."""
+    if prior is None:
+        return None
+    return np.hstack([prior.mean[first:stop], prior.bias[first:stop, None]])
 
 
 def _check_finite(labels: np.ndarray, values: list[np.ndarray]) -> None:
@@ -129,92 +179,6 @@ def _check_finite(labels: np.ndarray, values: list[np.ndarray]) -> None:
             f"the posterior of the folded-in user {labels[int(np.argmin(sound))]!r} is not finite; "
             'a model with dtype="float64" or larger taus may help'
         )
-
-
-# Pairs --------------------------------------------------------------------------------------------------------------
-
-
-def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray, Tile]:
-    """Labels of the users of a frame, and their pairs with items that the store knows, added up."""
-    given, frame = frame, as_frame(items_of_one_user(frame, columns), columns)
-    if frame is None:
-        raise InputError(
-            f"fold_in takes a list of items, or a frame with columns {' and '.join(map(repr, columns.names))}, "
-            f"not a {type(given).__name__}"
-        )
-    parts, there = frame_parts(frame, "the frame", columns, max(1, len(frame)))
-    if columns.count is None and "count" in there and "count" not in columns.names:
-        warnings.warn(
-            'the column "count" of the frame is not used: each row is one pair; give count="count" to use it',
-            UserWarning,
-            stacklevel=4,
-        )
-    faults = Faults()
-    batches = [batch for part in parts for batch in part.batches(part.rows, (TEXT, TEXT), faults)]
-    faults.check()
-    if not batches:
-        raise InputError("no pairs in the frame: there is nobody to fold in")
-    (batch,) = batches
-    _, kind = store_kinds(counts)
-    if batch.kinds[1] != kind:
-        raise InputError(
-            f"labels of another type: column {columns.item!r} of the frame holds {batch.kinds[1]}, "
-            f"the items of {counts.path} are {kind}"
-        )
-    users, items = batch.users.dictionary_encode(), batch.items.dictionary_encode()
-    labels, named = (_numpy(side.dictionary) for side in (users, items))
-    user, item = (side.indices.to_numpy().astype(np.int64) for side in (users, items))
-    position = counts.find("items", named)
-    known = position[item] >= 0
-    strangers = np.setdiff1d(np.arange(labels.size), user[known])
-    if strangers.size:
-        raise InputError(
-            f"{_some(labels[strangers], 'user')} cannot be folded in without a single known item; "
-            f"the store knows {counts.shape[1]} items, for instance {counts.item_ids[0]!r}"
-        )
-    if not known.all():
-        warnings.warn(
-            f"{int((~known).sum())} of {known.size} pairs are left out, because the store does not know "
-            f"{_some(named[position < 0], 'item')}",
-            UserWarning,
-            stacklevel=4,
-        )
-    keys = user[known].astype(np.uint64) << SHIFT
-    keys |= position[item[known]].astype(np.uint64)
-    numbers = None if batch.counts is None else batch.counts[known]
-    if numbers is not None:
-        numbers = numbers.astype(np.int64 if numbers.dtype.kind == "u" else np.float64)
-    keys, sums = add_repeats(keys, numbers)
-    if sums.dtype.kind == "i":
-        sums = sums.astype(np.min_scalar_type(int(sums.max())))
-    indptr = np.concatenate([[0], np.cumsum(row_lengths(keys, labels.size), dtype=np.int64)])
-    return labels, Tile(indptr, (keys & LOW).astype(np.uint32), sums)
-
-
-def _numpy(labels: pa.Array) -> np.ndarray:
-    return np.asarray(labels.to_numpy(zero_copy_only=False))
-
-
-def _some(labels: np.ndarray, name: str = "") -> str:
-    """A few labels by name, and how many more there are."""
-    text = ", ".join(repr(label) for label in labels[:5].tolist())
-    more = f" and {labels.size - 5} more" if labels.size > 5 else ""
-    return f"{name}{'s' if labels.size > 1 else ''} {text}{more}" if name else f"{text}{more}"
-
-
-def blocks_of(indptr: np.ndarray) -> Any:
-    """Ranges of rows, each of not too many users or pairs."""
-    first, n = 0, indptr.size - 1
-    while first < n:
-        stop = int(np.searchsorted(indptr, indptr[first] + BLOCK_PAIRS, side="right")) - 1
-        stop = min(max(stop, first + 1), first + BLOCK_USERS, n)
-        yield first, stop
-        first = stop
-
-
-def cut_rows(pairs: Tile, first: int, stop: int) -> Tile:
-    start, end = pairs.indptr[first], pairs.indptr[stop]
-    return Tile(pairs.indptr[first : stop + 1] - start, pairs.indices[start:end], pairs.counts[start:end])
 
 
 # Updates ------------------------------------------------------------------------------------------------------------
@@ -228,16 +192,16 @@ class FittedItems:
     counts: Counts
 
 
-def fold_block(place: FittedItems, pairs: Tile) -> tuple[Values, np.ndarray, np.ndarray]:
-    """Task: posterior and s of some users, and the rows that have not settled."""
+def fold_block(place: FittedItems, pairs: Tile, prior: np.ndarray | None) -> tuple[Values, np.ndarray, np.ndarray]:
+    """Task: posterior and s of some users, and the rows that have not settled; `prior` means where they have tags."""
     fixed = _fixed_of(place)
     pairs = fixed.discounted(pairs)
     marginal = sum_rows(pairs.indptr, pairs.counts)
     weights = fixed.counted_weights(marginal)
     values = fixed.start(marginal.size)
-    fixed.settle(pairs, values, weights, marginal)
+    fixed.settle(pairs, values, weights, marginal, prior)
     weights = fixed.weigh(pairs, values, weights, marginal)
-    return values, weights, fixed.settle(pairs, values, weights, marginal)
+    return values, weights, fixed.settle(pairs, values, weights, marginal, prior)
 
 
 @dataclass(frozen=True)
@@ -295,15 +259,22 @@ class Fixed:
             array[:] = value
         return values
 
-    def settle(self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray) -> np.ndarray:
+    def settle(
+        self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray, prior: np.ndarray | None = None
+    ) -> np.ndarray:
         """Update xi_ij, b_i and u_i, in place, until they stay, s_i held; rows that do not within the limit."""
         settings, xi_star = self.commit.settings, self.commit.scalar("xi_star")
         growth = prior_growth(settings, marginal, self.censored * weights)
+        tau = (settings.tau("users") * growth).astype(settings.dtype)
+        pull = np.zeros((0 if prior is None else tau.size, padded_width(settings.factors)), settings.dtype)
+        if prior is not None:
+            pull[:, : settings.factors + 1] = prior
+            pull[:, : settings.factors] *= tau[:, None]
+            pull[:, settings.factors] *= settings.tau_b
         terms = Terms(
             settings.factors, row_offsets(padded_width(settings.factors)), self.censored * weights,
             2 * lambda_of(xi_star), self.items.packed.astype(settings.dtype),
-            (settings.tau("users") * growth).astype(settings.dtype), settings.tau_b, settings.biases,
-            settings.temperature == 0,
+            tau, settings.tau_b, settings.biases, settings.temperature == 0, pull,
         )  # fmt: skip
         rows, items = np.arange(weights.size), OtherSide(WHOLE, self.table)
         for _ in range(LIMIT):
@@ -312,7 +283,10 @@ class Fixed:
             kernels.update_rows(
                 Pairs(pairs.indptr[:-1][rows], pairs.indptr[1:][rows], pairs.indices, pairs.counts), items,
                 _table_of(old, weights[rows], settings),
-                terms._replace(censored=terms.censored[rows], tau=terms.tau[rows]), new,
+                terms._replace(
+                    censored=terms.censored[rows], tau=terms.tau[rows], pull=pull if prior is None else pull[rows]
+                ),
+                new,
             )  # fmt: skip
             for array, part in zip(values, new, strict=True):
                 array[rows] = part

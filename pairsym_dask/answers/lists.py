@@ -9,13 +9,15 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from ..errors import InputError
 from ..pairs.parts import Columns
 from . import draw_explain, draw_fold_in
 from .batch import recommend_all
 from .draws import DrawPredictor
-from .explain import Explanation, explain
-from .fold_in import Folded, fold_in
-from .predictions import Predictions
+from .explain import Explanation, explain, explain_newcomer
+from .fold_in import Folded, Links, fold_in
+from .predict import Newcomers
+from .predictions import Predictions, as_list
 from .query import Query, check_n
 from .titles import items_where, with_titles
 
@@ -85,20 +87,24 @@ class Lists(Predictions):
         >>> top[["user", "item", "title", "rank"]].values.tolist()
         [['ann', 'poker', 'Poker, the game of lies', 1]]
         """
+        candidates, more = self._candidates(items, titles, where)
         query = Query(
-            n, exclude_seen, self._candidates(items, titles, where), self._positions(exclude),
-            self._exponent(popularity), strategy, random_state, interval,
+            n, exclude_seen, candidates, self._positions(exclude), self._exponent(popularity), strategy, random_state,
+            interval,
         )  # fmt: skip
-        answer = self._answering.recommend(self._audience(users), query)
+        answer = self._wider(more).recommend(self._audience(users), query)
         return answer if titles is None else with_titles(answer, titles)
 
-    def _candidates(self, items: Any, titles: Any, where: Any) -> np.ndarray | None:
-        """Positions of the candidates: items by label, items of a category, or both; None for all."""
-        chosen = self._positions(items)
+    def _candidates(self, items: Any, titles: Any, where: Any) -> tuple[np.ndarray | None, Newcomers | None]:
+        """Positions of the candidates: items by label, items of a category, or both; None for all of the store.
+
+        And those of them that have tags only.
+        """
+        chosen, more = (None, None) if items is None else self._places("items", as_list(items))
         if where is None:
-            return chosen
+            return chosen, more
         found = items_where(self.counts, titles, where)
-        return found if chosen is None else np.intersect1d(chosen, found)
+        return found if chosen is None else np.intersect1d(chosen, found), more
 
     def recommend_all(
         self,
@@ -168,24 +174,33 @@ class Lists(Predictions):
         >>> ps.load("model.zarr").recommend_all("top.csv", n=1)
         3
         """
+        candidates, more = self._candidates(items, titles, where)
         query = Query(
-            n, exclude_seen, self._candidates(items, titles, where), self._positions(exclude),
-            self._exponent(popularity), strategy, random_state, interval,
+            n, exclude_seen, candidates, self._positions(exclude), self._exponent(popularity), strategy, random_state,
+            interval,
         )  # fmt: skip
-        blocks = self.counts.cuts["users"].blocks
+        blocks, users = self.counts.cuts["users"].blocks, self._new_users()
         with tqdm(total=blocks, desc="recommend", unit="block", disable=None if progress else True) as bar:
             return recommend_all(
                 self._answering.commits, self.counts, path, query, client=client, threads=threads,
-                on_done=lambda finished: bar.update(), storage_options=storage_options,
+                on_done=lambda finished: bar.update(), storage_options=storage_options, items=more, users=users,
             )  # fmt: skip
+
+    def _new_users(self) -> Newcomers | None:
+        """All users that have tags only."""
+        tags = self._tags.get("users") if self._fitted.tags else None
+        return None if tags is None or not tags.new.size else self._newcomers("users", tags.new)
 
     def fold_in(
         self,
-        frame: Any,
+        frame: Any = None,
         user: Any = "user",
         item: Any = "item",
         count: Any = None,
         *,
+        tags: Any = None,
+        tag: Any = "tag",
+        weight: Any = None,
         client: Any = None,
         threads: int | None = None,
     ) -> Folded:
@@ -199,6 +214,11 @@ class Lists(Predictions):
             pairs of many. Repeated pairs are added up; items that the store does not know are left out with a warning.
         user, item, count : column names
             Without `count` each row is one pair.
+        tags : list of tags, or links, optional
+            Of a model with user tags: a list of tags is of the one user, a frame holds the links of many, who need not
+            have pairs. Users whose tags are in the model's tag store need not be named here.
+        tag, weight : column names
+            Of the links; without `weight` each row weighs 1.
         client : distributed.Client, optional
             Where tasks run; the current client, or else threads of this process.
         threads : int, optional
@@ -219,9 +239,13 @@ class Lists(Predictions):
         ['poker']
         """
         predictor, columns = self._answering, Columns(user, item, count)
+        if tags is not None and "users" not in self._fitted.tags:
+            raise InputError("this model was fitted without user tags; fit(..., user_tags=...) takes them")
         if isinstance(predictor, DrawPredictor):
             return draw_fold_in.fold_in(predictor, frame, columns, client=client, threads=threads)
-        return fold_in(predictor.commit, self.counts, frame, columns, client=client, threads=threads)
+        known = self._tags.get("users") if self._fitted.tags else None
+        links = None if tags is None else Links(tags, Columns(user, tag, weight, holds="tags"))
+        return fold_in(predictor.commit, self.counts, frame, columns, known, links, client=client, threads=threads)
 
     def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
         """Why an item suits a user or does not.
@@ -244,8 +268,11 @@ class Lists(Predictions):
         >>> bool(abs(why.frame["energy"].sum() - why.energy) < 1e-5)
         True
         """
-        (row,), (column,) = self.counts.positions("users", [user]), self.counts.positions("items", [item])
-        predictor = self._answering
+        ((row,), new), ((column,), more) = self._places("users", [user]), self._places("items", [item])
+        predictor = self._wider(more)
         if isinstance(predictor, DrawPredictor):
             return draw_explain.explain(predictor, int(row), int(column), check_n(n))
-        return explain(predictor, int(row), int(column), check_n(n))
+        tags = self._tags if self._fitted.tags else {}
+        if new is not None:
+            return explain_newcomer(predictor, new, int(column), tags)
+        return explain(predictor, int(row), int(column), check_n(n), tags)

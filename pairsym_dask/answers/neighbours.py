@@ -24,7 +24,7 @@ from ..run.execute import run_tasks
 from ..settings import SIDES, other
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from .predict import Predictor, Symbols, beliefs, energy, predictor_of, sigma_of
+from .predict import Newcomers, Predictor, Symbols, beliefs, energy, sigma_of
 from .ranking import Ranking
 
 LIKENESSES = ("cosine", "model")
@@ -36,10 +36,13 @@ def check_measure(measure: Any) -> None:
         raise InputError(f"measure must be one of {', '.join(LIKENESSES)}, not {measure!r}")
 
 
-def similar(predictor: Predictor, side: str, position: int, n: int, measure: str, **where: Any) -> pd.DataFrame:
-    """The n symbols of a side that are most like one of them, itself left out: label, rank, similarity."""
+def similar(
+    predictor: Predictor, side: str, position: int, n: int, measure: str, new: Symbols | None = None, **where: Any
+) -> pd.DataFrame:
+    """The n symbols of a side that are most like one of them, itself left out, or like a new one: label, rank,
+    similarity."""
     check_measure(measure)
-    one = read_symbols(predictor, side, np.array([position]))
+    one = read_symbols(predictor, side, np.array([position])) if new is None else new
     covariance = covariance_of(predictor, other(side), where) if measure == "model" else None
     if side == "items":
         found = [_most_like(one, predictor.items, 0, covariance, position, n)]
@@ -110,18 +113,27 @@ def _moments(symbols: Symbols) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
 def users_for(
-    predictor: Predictor, item: int, n: int, exclude_seen: bool, popularity: float, interval: float, **where: Any
-) -> pd.DataFrame:
-    """The n users whom an item suits best: user, rank, probability p(i | j), sigma, sd, low, high."""
-    arguments = (item, n, exclude_seen, popularity)
+    predictor: Predictor, item: int, n: int, exclude_seen: bool, popularity: float, interval: float,
+    new: Symbols | None = None, users: Newcomers | None = None, **where: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """The n users whom an item, of the store or `new`, suits best: user, rank, probability p(i | j), sigma, sd, low,
+    high. `users` are some beside the store's."""
+    one = predictor.items.take(np.array([item])) if new is None else new
+    arguments = (one, item, n, exclude_seen, popularity)
     found = _over_users("recommend-item", _users_block, predictor, arguments, where)
+    labels = predictor.counts.user_ids
+    if users is not None:
+        places, kept = labels.size + np.arange(users.labels.size), np.ones(users.labels.size, bool)
+        labels = np.concatenate([labels, users.labels])
+        ranking = Ranking.of(predictor.commit.settings)
+        found.append(_best_users(ranking, users.symbols, one, users.selection, places, kept, n, popularity))
     total = sum(part[-1] for part in found)
     places, score, selection, mean, variance = (np.concatenate(parts) for parts in list(zip(*found, strict=True))[:-1])
     best = first_of(score, places, n)
     belief = beliefs(mean[best], variance[best], interval)
     return pd.DataFrame(
         {
-            "user": predictor.counts.user_ids[places[best]],
+            "user": labels[places[best]],
             "rank": np.arange(best.size) + 1,
             "probability": belief["sigma"] * selection[best] / total,
             **belief,
@@ -210,19 +222,26 @@ def _moments_block(commit: Commit, counts: Counts, block: int) -> tuple[int, np.
 
 
 def _users_block(
-    commit: Commit, counts: Counts, block: int, item: int, n: int, exclude_seen: bool, popularity: float
+    commit: Commit, counts: Counts, block: int, one: Symbols, item: int, n: int, exclude_seen: bool, popularity: float
 ) -> tuple[Any, ...]:
-    """The n best users of a block: positions, scores, selection, energies, and the sum of sigma * selection of all."""
+    """The n best users of a block for one item, which is at a position, or at -1 where the store has none of it."""
     positions, users = _read_block(commit, counts, block)
-    mean, variance = energy(users, predictor_of(commit, counts).items.take(np.array([item])))
-    mean, variance = mean[:, 0], variance[:, 0]
     selection = read_rows(commit, "users/selection", positions)
-    sigma = sigma_of(mean, variance).astype(np.float64)
     kept = np.ones(positions.size, bool)
     if exclude_seen:
         tile = counts.rows("users", block)
         kept[np.searchsorted(tile.indptr, np.flatnonzero(tile.indices == item), "right") - 1] = False
-    (score,) = Ranking.of(commit.settings).scores(mean, variance, selection, (popularity,))
+    return _best_users(Ranking.of(commit.settings), users, one, selection, positions, kept, n, popularity)
+
+
+def _best_users(
+    ranking: Ranking, users: Symbols, one: Symbols, selection: np.ndarray, positions: np.ndarray, kept: np.ndarray,
+    n: int, popularity: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The n best users: positions, scores, selection, energies, and the sum of sigma * selection of all."""
+    mean, variance = (values[:, 0] for values in energy(users, one))
+    sigma = sigma_of(mean, variance).astype(np.float64)
+    (score,) = ranking.scores(mean, variance, selection, (popularity,))
     places, score = positions[kept], score[kept]
     best = first_of(score, places, n)
     return places[best], score[best], selection[kept][best], mean[kept][best], variance[kept][best], sigma @ selection

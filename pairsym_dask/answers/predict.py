@@ -6,6 +6,7 @@ energy's posterior; p(j | i) is sigma(x_ij) E[psi_j], normalised over all items 
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from ..run.process import read_once
 from ..settings import SIDES
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
+from ..store.some_rows import pairs_of
 from ..sweep.job import VALUES
 from .query import Query, deviations, sides
 from .ranking import Ranking
@@ -48,6 +50,11 @@ class Symbols:
         else:
             mean, precision, bias, bias_precision = (read_rows(commit, f"{side}/{name}", positions) for name in VALUES)
         return Symbols(mean, 1 / precision, bias, 1 / bias_precision)
+
+    @staticmethod
+    def join(parts: list[Symbols]) -> Symbols:
+        names = ("mean", "variance", "bias", "bias_variance")
+        return Symbols(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def take(self, rows: Any) -> Symbols:
         return Symbols(self.mean[rows], self.variance[rows], self.bias[rows], self.bias_variance[rows])
@@ -101,17 +108,45 @@ def beliefs(mean: np.ndarray, variance: np.ndarray, interval: float) -> dict[str
     }
 
 
+@dataclass(frozen=True)
+class Newcomers:
+    """Symbols that are not in the counts store, a row each; as items they come after the store's."""
+
+    labels: np.ndarray
+    symbols: Symbols
+    selection: np.ndarray  # what stands for their Dirichlet parameters
+    numbers: np.ndarray  # seed their draws
+
+
 class Predictor:
     """A committed sweep with its items in memory; users are read when they are asked for."""
 
     def __init__(self, commit: Commit, counts: Counts) -> None:
         self.commit, self.commits, self.counts = commit, [commit], counts
         self.items, self.ranking = Symbols.read(commit, "items"), Ranking.of(commit.settings)
-        selection = commit.sealed.read_array(commit.arrays["items/selection"])
-        self.popularity = selection / selection.sum()  # E[psi_j]
+        self.selection = commit.sealed.read_array(commit.arrays["items/selection"])
+        self.popularity = self.selection / self.selection.sum()  # E[psi_j]
+        self.item_ids: np.ndarray | None = None  # of a wider one than the store
         self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
         self.covariances: dict[str, np.ndarray] = {}  # of the sides, as `neighbours` finds them
         self._making = threading.Lock()
+
+    def wider(self, more: Newcomers | None) -> Predictor:
+        """The same with more items after the store's; E[psi] is over all of them."""
+        if more is None:
+            return self
+        wide = copy.copy(self)
+        wide.items = Symbols.join([self.items, more.symbols])
+        wide.selection = np.concatenate([self.selection, more.selection])
+        wide.popularity = wide.selection / wide.selection.sum()
+        wide.item_ids = np.concatenate([self.counts.item_ids, more.labels])
+        wide._ordered, wide.covariances, wide._making = None, {}, threading.Lock()
+        return wide
+
+    def label(self, side: str, position: int) -> Any:
+        """The label of one symbol."""
+        ids = self.counts.labels(side) if side == "users" or self.item_ids is None else self.item_ids
+        return ids[[position]].tolist()[0]
 
     def users(self, positions: np.ndarray) -> Symbols:
         return Symbols.read(self.commit, "users", positions)
@@ -189,7 +224,7 @@ class Predictor:
         mean, variance = table.pop("mean").to_numpy(), table.pop("variance").to_numpy()
         table["sigma"] = sigma_of(mean, variance).astype(np.float64)
         table["sd"] = np.sqrt(variance.astype(np.float64))
-        return label_table(self.counts, table, audience)
+        return label_table(self.counts, table, audience, self.item_ids)
 
     def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
         """Ranked items with their probabilities and intervals, by label; users in the given order."""
@@ -201,33 +236,22 @@ class Predictor:
             selected = self.popularity[table["item"]] / normaliser[table["user"]]
             belief = beliefs(table.pop("mean").to_numpy(), table.pop("variance").to_numpy(), query.interval)
             table["probability"] = belief["sigma"] * selected
-            parts.append(label_table(self.counts, table.assign(**belief), some))
+            parts.append(label_table(self.counts, table.assign(**belief), some, self.item_ids))
         return pd.concat(parts, ignore_index=True)
 
 
 def seen_items(counts: Counts, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sorted items of the users' observed pairs as (indptr, items)."""
-    cut = counts.cuts["users"]
-    block = positions // cut.block
-    lengths, parts = np.zeros(positions.size, np.int64), []
-    for b in np.unique(block):
-        tile, here = counts.rows("users", int(b)), np.flatnonzero(block == b)
-        start = tile.indptr[positions[here] - b * cut.block]
-        lengths[here] = tile.indptr[positions[here] - b * cut.block + 1] - start
-        parts.append((here, start, tile.indices))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    items = np.empty(indptr[-1], np.uint32)
-    for here, start, indices in parts:
-        # Row by row, so that rows of several blocks may come in any order.
-        within = np.arange(lengths[here].sum()) - np.repeat(np.cumsum(lengths[here]) - lengths[here], lengths[here])
-        items[np.repeat(indptr[here], lengths[here]) + within] = indices[np.repeat(start, lengths[here]) + within]
-    return indptr, items
+    pairs = pairs_of(counts, "users", positions)
+    return pairs.indptr, pairs.indices
 
 
-def label_table(counts: Counts, table: pd.DataFrame, audience: Audience) -> pd.DataFrame:
-    """Rows and positions replaced by labels."""
+def label_table(
+    counts: Counts, table: pd.DataFrame, audience: Audience, item_ids: np.ndarray | None = None
+) -> pd.DataFrame:
+    """Rows and positions replaced by labels; those of items are the store's unless others are given."""
     table["user"] = audience.labels[table["user"]]
-    table["item"] = counts.item_ids[table["item"]]
+    table["item"] = (counts.item_ids if item_ids is None else item_ids)[table["item"]]
     return table
 
 
@@ -272,6 +296,22 @@ class StoredUsers:
             indptr, seen = seen_items(predictor.counts, positions)
         users, labels = predictor.users(positions), predictor.counts.user_ids[positions]
         return Audience(users, indptr, seen, labels, positions)
+
+
+def audience_of(new: Newcomers) -> Audience:
+    """New users, who have seen nothing."""
+    return Audience(new.symbols, np.zeros(new.labels.size + 1, np.int64), _NONE, new.labels, new.numbers)
+
+
+def joined(known: Audience, new: Newcomers, order: np.ndarray) -> Audience:
+    """Users of the store, then new ones, who have seen nothing; then all rows in another order."""
+    lengths = np.concatenate([np.diff(known.indptr), np.zeros(new.labels.size, np.int64)])
+    starts = np.concatenate([known.indptr[:-1], np.full(new.labels.size, known.indptr[-1])])[order]
+    indptr = np.concatenate([[0], np.cumsum(lengths[order])])
+    pairs = np.repeat(starts - indptr[:-1], lengths[order]) + np.arange(indptr[-1])
+    labels, numbers = np.concatenate([known.labels, new.labels]), np.concatenate([known.numbers, new.numbers])
+    users = Symbols.join([known.users, new.symbols]).take(order)
+    return Audience(users, indptr, known.seen[pairs], labels[order], numbers[order])
 
 
 def predictor_of(commit: Commit, counts: Counts) -> Predictor:

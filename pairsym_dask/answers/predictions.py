@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..store.commit import Commit
 from ..store.counts import Counts
+from ..store.tags import Tags, open_tags
 from .draws import DrawPredictor, is_chain, open_predictor
 from .fold_in import Folded
-from .predict import Audience, Predictor, StoredUsers
+from .predict import Audience, Newcomers, Predictor, StoredUsers, joined
 from .query import check_exponent, check_interval
+from .tags import SideTags
 
 
 class Predictions(ABC):
@@ -32,11 +36,56 @@ class Predictions(ABC):
         """The counts store that the model was fitted to."""
 
     _commits: tuple[Commit, ...] = ()  # all sweeps up to the one that answers
+    _given_tags: Mapping[str, Tags] = MappingProxyType({})  # tag stores that are elsewhere than the model remembers
 
     @cached_property
     def _answering(self) -> Predictor | DrawPredictor:
         counts = self.counts  # or an error that there is none
         return open_predictor(self._commits, counts)
+
+    @cached_property
+    def _tags(self) -> dict[str, SideTags]:
+        """The tags of the sides that the model was fitted with tags of."""
+        stores = self._tag_stores()
+        return {side: SideTags.open(self._fitted, self.counts, side, tags) for side, tags in stores.items()}
+
+    def _tag_stores(self) -> dict[str, Tags]:
+        """The tag stores that the model was fitted with, by side."""
+        commit, found = self._fitted, dict[str, Tags]()
+        for side in commit.tags:
+            try:
+                found[side] = self._given_tags.get(side) or open_tags(commit.tags_address(side))
+            except StoreError as error:
+                raise StoreError(
+                    f"the store of {side[:-1]} tags of {commit.storage.url} is needed but cannot be opened ({error}); "
+                    f"give its place with load(..., {side[:-1]}_tags=...)"
+                ) from None
+            commit.check_tags(side, found[side].digest, found[side].path)
+        return found
+
+    def _newcomers(self, side: str, labels: np.ndarray) -> Newcomers:
+        """Symbols that have tags and no place in the counts store, by label."""
+        tags = self._tags[side]
+        rows = tags.find(labels)
+        first = self.counts.cuts[side].rows
+        selection = np.full(labels.size, tags.selection)
+        return Newcomers(labels, tags.newcomers(rows), selection, first + rows)
+
+    def _places(self, side: str, labels: list[Any]) -> tuple[np.ndarray, Newcomers | None]:
+        """Positions of symbols; those that only tags know come after the store's, in the order of their labels."""
+        counts = self.counts
+        if side not in self._fitted.tags:
+            return counts.positions(side, labels), None
+        wanted = as_labels(labels)
+        try:
+            found = counts.find(side, wanted)
+        except (TypeError, UnicodeEncodeError):
+            found = counts.positions(side, labels)  # an error in words
+        if (found >= 0).all():
+            return found, None
+        new, place = np.unique(wanted[found < 0], return_inverse=True)
+        found[found < 0] = counts.cuts[side].rows + place
+        return found, self._newcomers(side, new)
 
     @property
     def _predictor(self) -> Predictor:
@@ -105,8 +154,13 @@ class Predictions(ABC):
             items = items * len(labels)
         if len(labels) != len(items):
             raise InputError(f"{len(labels)} users and {len(items)} items do not make pairs")
-        columns = self.counts.positions("items", items)
-        return pd.DataFrame({"user": labels, "item": items, **self._answering.probability(rows, columns, interval)})
+        columns, more = self._places("items", items)
+        answer = self._wider(more).probability(rows, columns, interval)
+        return pd.DataFrame({"user": labels, "item": items, **answer})
+
+    def _wider(self, more: Newcomers | None) -> Predictor | DrawPredictor:
+        """What answers, with some items more."""
+        return self._answering if isinstance(self._answering, DrawPredictor) else self._answering.wider(more)
 
     def contrast(self, user: Any, item: Any, other: Any, *, interval: float = 0.9) -> pd.DataFrame:
         """How much rather one item than another for a user.
@@ -142,14 +196,19 @@ class Predictions(ABC):
         items, others = (given * n if len(given) == 1 else given for given in (items, others))
         if not len(labels) == len(items) == len(others):
             raise InputError(f"{len(labels)} users, {len(items)} items and {len(others)} others do not go together")
-        columns, against = (self.counts.positions("items", given) for given in (items, others))
-        answer = self._answering.contrast(rows, columns, against, interval)
+        both, more = self._places("items", [*items, *others])
+        answer = self._wider(more).contrast(rows, both[: len(items)], both[len(items) :], interval)
         return pd.DataFrame({"user": labels, "item": items, "other": others, **answer})
 
     def _audience(self, users: Any) -> Audience | StoredUsers:
         """Users to answer for: labels of the store, or folded-in users."""
         if not isinstance(users, Folded):
-            return self._answering.stored(self.counts.positions("users", as_list(users)))
+            found, new = self._places("users", as_list(users))
+            stored, rows = self._answering.stored(found[found < self.counts.shape[0]]), self.counts.shape[0]
+            if new is None:
+                return stored
+            order = np.where(found < rows, np.cumsum(found < rows) - 1, found - rows + len(stored))
+            return joined(stored.part(slice(None)), new, order)
         if users.model != self._fitted.record["digest"]:
             raise InputError("these users were folded in with another model or sweep; fold them in again")
         return users.audience
@@ -191,6 +250,12 @@ class Predictions(ABC):
         (2, 3)
         """
         return self._answering.scores(self._symbols(users)[1], self._exponent(popularity))
+
+
+def as_labels(labels: list[Any]) -> np.ndarray:
+    """Labels as an array that a store can look up."""
+    whole = all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in labels)
+    return np.asarray(labels, np.int64 if whole else object)
 
 
 def as_list(labels: Any) -> list[Any]:

@@ -29,6 +29,7 @@ from ..store.counts import RECORD, Counts, open_counts
 from ..store.model_store import ModelStore
 from ..store.secrets import hidden
 from ..store.storage import is_local, open_storage
+from ..store.tags import Tags
 from ..sweep.fit import Warm, fit
 from ..sweep.resume import check_options, check_warm
 
@@ -49,11 +50,14 @@ def update(
     memory: int | str | None = None,
     progress: bool = False,
     sampling: dict[str, Any] | None = None,
+    tags: dict[str, Tags] | None = None,
+    earlier_tags: dict[str, Tags] | None = None,
     **fitting: Any,
 ) -> Counts:
     """Write the counts store at `grown`, fit to it in `store` from the rows of `commit`; the new counts.
 
-    What an interrupted update has finished is not done again. `sampling` are burn and thin of draws.
+    What an interrupted update has finished is not done again. `sampling` are burn and thin of draws, `tags` the tag
+    stores of the new fit, `earlier_tags` those of the commit.
     """
     _check_settings(settings, commit.settings)
     check_options(**fitting)
@@ -67,12 +71,12 @@ def update(
         fade = _same_fading(counts, columns, half_life)
         more = _grow(counts, source, columns, fade, grown, options, where)
     rows = {side: counts.find(side, more.labels(side)) for side in SIDES}
-    warm = Warm(commit, rows)
+    warm = Warm(commit, rows, earlier_tags or {})
     if settings.inference == "gibbs":
         fitting.pop("tol", None)
         sample(more, settings, store, warm=warm, **where, **fitting, **(sampling or {}))
     else:
-        fit(more, settings, store, warm=warm, **where, **fitting)
+        fit(more, settings, store, warm=warm, tags=tags, **where, **fitting)
     return more
 
 

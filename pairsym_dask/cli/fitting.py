@@ -59,6 +59,8 @@ def plan(counts: str | None, memory: str | None, threads: int | None, **options:
 @click.option("--burn", type=int, help="Sweeps before the first draw [default: half of them].")
 @click.option("--thin", type=int, help="Every so many sweeps after those is a draw [default: 5].")
 @click.option("--start", metavar="MODEL", help="Fitted model of the same counts whose posterior draws start from.")
+@click.option("--item-tags", metavar="TAGS", help="Tag store of the items.")
+@click.option("--user-tags", metavar="TAGS", help="Tag store of the users.")
 @click.option("--tol", type=float, help="Stop when the bound's relative change is within this.")
 @click.option("--keep", type=click.IntRange(1), help="Keep every so many sweeps [default: the last two only].")
 @click.option("--discard-damaged", is_flag=True, help="Set damaged sweeps aside and go on from the last sound one.")
@@ -75,6 +77,8 @@ def fit(
     burn: int | None,
     thin: int | None,
     start: str | None,
+    item_tags: str | None,
+    user_tags: str | None,
     tol: float | None,
     keep: int | None,
     discard_damaged: bool,
@@ -92,7 +96,7 @@ def fit(
     with Place(scheduler) as client, _way_out(model):
         fitted = PairedSymbols(**settings).fit(
             counts, model, sweeps=sweeps, burn=burn, thin=thin, start=load(start) if start else None, tol=tol,
-            keep=keep, discard_damaged=discard_damaged, memory=memory,
+            keep=keep, discard_damaged=discard_damaged, item_tags=item_tags, user_tags=user_tags, memory=memory,
             client=client, threads=threads, progress=True,
         )  # fmt: skip
     last = _tell(model, fitted)

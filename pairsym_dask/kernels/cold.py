@@ -165,12 +165,12 @@ def add_rows_and_squares(
 @inlined
 def begin_row(
     n: int, table: Any, places: Any, coefficient: Any, weight: Any, base: Any, span: int, factors: int, a: Any,
-    along: Any, tau: Any, line: Any, precision: Any, p: int,
+    along: Any, tau: Any, pulled: bool, pull: Any, at: int, line: Any, precision: Any, p: int,
 ) -> Any:
     """diag(P), the residual at the old mean and the first direction of a row; r.r / diag(P) and p.D p.
 
     The residual is sum `coefficient` z - `along` B[K,:K] - a B[K+1,:K] - D x. `base` holds the vectors from
-    SPECTRUM on, `line` those from MEAN on.
+    SPECTRUM on, `line` those from MEAN on. Where rows are `pulled` to prior means, it gains `pull[at:]`.
     """
     lanes = wide_lanes(table)
     product = splat_wide(number(table, 0.0))
@@ -182,6 +182,9 @@ def begin_row(
         store(line, RESIDUAL * span + k, fnma(own, load_wide(line, MEAN * span + k), r))
         store(line, OWN * span + k, own)
         store(line, NEXT * span + k, own)
+    if pulled:
+        for k in range(factors):
+            put(line, RESIDUAL * span + k, get(line, RESIDUAL * span + k) + get(pull, at + k))
     add_rows_and_squares(table, places, n, coefficient, weight, line, RESIDUAL * span, NEXT * span, span)
     for k in range(0, span, lanes):
         r, own = load_wide(line, RESIDUAL * span + k), load_wide(line, OWN * span + k)
@@ -271,6 +274,7 @@ def update_cold_rows(
         put(base_, TRAITS * span + k, kind(1.0) if trait else kind(0.0))
         put(base_, OTHERS * span + k, kind(0.0) if trait else kind(1.0))
     half, star = kind(0.5), kind(terms.two_lambda_star)
+    pulled_to, pull_ = terms.pull.size > 0, pointer(terms.pull.reshape(-1))
     stride = stride_of(width)
     matrix = np.zeros(width * matrix_stride(width) + WIDEST, table.dtype)
     vectors, turned = np.zeros(LANES * stride + WIDEST, table.dtype), np.zeros(LANES * stride + WIDEST, table.dtype)
@@ -305,6 +309,8 @@ def update_cold_rows(
             mixed = fma(load_wide(base_, ONES * span + k), load_wide(line_, MEAN * span + k), mixed)
         rho = hsum(total) + a * square[one + factors] + kind(terms.tau_b)
         h = hsum(right) - half * f * square[one + factors] - a * square[one + width + factors]
+        if pulled_to:
+            h += get(pull_, i * width + factors)
         b = kind(0.0)
         if terms.biases:
             b = (h - hsum(pulled) - a * hsum(fold(mixed))) / rho
@@ -315,7 +321,7 @@ def update_cold_rows(
             store(coefficient_, q, fnma(load(weight_, q), rest, mul(splat(half), load(shown_, q))))
         product, curved = begin_row(
             m, table_, places_, coefficient_, weight_, base_, span, factors, a, half * f + a * b,
-            kind(terms.tau[i]), line_, precision_, i * factors,
+            kind(terms.tau[i]), pulled_to, pull_, i * width, line_, precision_, i * factors,
         )
         for taken in range(steps):
             dots(table_, places_, m, line_, DIRECTION * span, span, dot_)

@@ -75,6 +75,7 @@ class Terms(NamedTuple):
     tau_b: float
     biases: bool
     cold: bool  # whether no posterior has a variance
+    pull: Any  # prior precisions times prior means, (rows, width): traits, then the bias; (0, 0) where these are 0
 
 
 class Values(NamedTuple):
@@ -179,6 +180,7 @@ def update_rows(pairs: Any, others: Any, own: Any, terms: Any, out: Any) -> None
     indices_, counts_, own_, table_ = pointer(pairs.indices), pointer(pairs.counts), pointer(own), pointer(table)
     parts_ = pointer(others.parts)
     scratch_, places_, stats_, work_ = aligned(scratch), pointer(places), aligned(stats), aligned(work)
+    pulled, pull_ = terms.pull.size > 0, pointer(terms.pull.reshape(-1))
     for i in range(0, n, batch):
         rows = min(batch, n - i)
         for lane in range(rows):
@@ -193,6 +195,10 @@ def update_rows(pairs: Any, others: Any, own: Any, terms: Any, out: Any) -> None
                 starts[i + lane], stops[i + lane], indices_, counts_, parts_, own_, i + lane, table_, width, factors,
                 kind(censored[i + lane]), star, terms.cold, places_, scratch_, size, stats_, lane * size, True,
             )
+            if pulled:
+                for k in range(0, width, LANES):
+                    at = (lane + 1) * size - width + k
+                    store(stats_, at, add(load(stats_, at), load(pull_, (i + lane) * width + k)))
         solve_rows(
             stats_, 0, size, own_, i, rows, pointer(censored), pointer(terms.base), pointer(terms.offsets), width,
             factors, star, pointer(terms.tau), kind(terms.tau_b), terms.biases, work_, pointer(out.mean),

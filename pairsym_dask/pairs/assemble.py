@@ -115,6 +115,7 @@ def write_store(
     source: str,
     entries: Iterable[Any] = (),
     faded: tuple[int, int] | None = None,
+    holds: str = "pairs",
 ) -> Counts:
     """Tiles of both orders from runs that cover the long side's rows in order, then the rest of the store."""
     long = long_side(*shape)
@@ -156,7 +157,9 @@ def write_store(
     files = [*entries]
     for written in [*(written for written, _ in longs), *shorts]:
         files += written.entries
-    return finish(scratch.storage, layout, _by_side(tile_pairs), _by_side(marginals), labels, files, source, faded)
+    return finish(
+        scratch.storage, layout, _by_side(tile_pairs), _by_side(marginals), labels, files, source, faded, holds
+    )
 
 
 def _by_side(values: dict[str, Any]) -> dict[str, Any]:

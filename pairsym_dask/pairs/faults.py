@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .parts import Part
 
 ODD = "with another number of columns"
-COMMA = "with a comma in the count"
+COMMA = "with a comma in the {}"
 _WITH_COMMA = r"^[+-]?\d*,\d+$"
 _NUMBER = r"^(?i)[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 
@@ -65,6 +65,10 @@ class Faults:
     def left_out(self) -> int:
         return sum(fault.rows for fault in self.found.values())
 
+    @property
+    def _has_commas(self) -> bool:
+        return any(kind.startswith(COMMA.format("")) for kind in self.found)
+
     def summary(self) -> str:
         """How many rows of each kind, in words."""
         return ", ".join(f"{fault.rows:,} {kind}" for kind, fault in self.found.items())
@@ -74,7 +78,7 @@ class Faults:
         if not self.found:
             return
         kinds = ", ".join(f"{fault.rows:,} {kind} (first: {fault.words()})" for kind, fault in self.found.items())
-        comma = 'read decimal commas with decimal="," (--decimal ,), ' if COMMA in self.found else ""
+        comma = 'read decimal commas with decimal="," (--decimal ,), ' if self._has_commas else ""
         raise InputError(
             f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; {comma}"
             'mend them, or leave them out with invalid="drop" (--invalid drop)'
@@ -82,14 +86,14 @@ class Faults:
 
 
 def sift(
-    columns: list[Any], decimal: str, counted: bool, timed: bool, blanks: bool = False
+    columns: list[Any], decimal: str, counted: bool, timed: bool, words: tuple[str, str, str], blanks: bool = False
 ) -> tuple[list[Any], np.ndarray | None, dict[str, tuple[int, int, str]]]:
     """Columns (user, item, count) and times without rows that cannot be counted.
 
-    And of each kind of these rows: how many, the first, its value. With `blanks`, labels of nothing but white space are
-    none: a text file has no other way to say so.
+    And of each kind of these rows: how many, the first, its value; `words` are what the columns are called. With
+    `blanks`, labels of nothing but white space are none: a text file has no other way to say so.
     """
-    columns = [plain(values) for values in columns]
+    columns, number = [plain(values) for values in columns], words[2]
     bad = np.zeros(len(columns[0]), bool)
     found: dict[str, tuple[int, int, str]] = {}
 
@@ -101,11 +105,12 @@ def sift(
             found[kind] = (int(mask.sum()), k, str(value.as_py() if isinstance(value, pa.Scalar) else value))
             bad[mask] = True
 
-    for side, words in enumerate(("without a user", "without an item")):
+    for side, word in enumerate(words[:2]):
+        kind = f"without {'an' if word == 'item' else 'a'} {word}"
         if blanks:
-            note(words, _blanks(columns[side]))
+            note(kind, _blanks(columns[side]))
         elif columns[side].null_count:
-            note(words, _nulls(columns[side]))
+            note(kind, _nulls(columns[side]))
     times = None
     if timed:
         stamps = columns.pop()
@@ -115,7 +120,7 @@ def sift(
     if counted:
         written = values = columns[2]
         if values.null_count:
-            note("without a count", _nulls(values))
+            note(f"without a {number}", _nulls(values))
         if _is_text(values.type):
             values = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
             if decimal != ".":
@@ -124,17 +129,17 @@ def sift(
             right = pc.fill_null(pc.match_substring_regex(values, _NUMBER), True)
             wrong = ~right.to_numpy(zero_copy_only=False)
             if wrong.any():
-                note(COMMA, wrong & _matches(values, _WITH_COMMA), written)
-                note("with a count that is no number", wrong, written)
+                note(COMMA.format(number), wrong & _matches(values, _WITH_COMMA), written)
+                note(f"with a {number} that is no number", wrong, written)
             values = pc.if_else(right, values, None).cast(pa.float64())
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             numbers = values.to_numpy(zero_copy_only=False)
             with np.errstate(invalid="ignore"):
                 if numbers.dtype.kind == "f":
-                    note("without a count", np.isnan(numbers))
-                    note("with an infinite count", np.isinf(numbers), written)
-                note("with a negative count", numbers < 0, written)
-                note("with a count of zero", numbers == 0)
+                    note(f"without a {number}", np.isnan(numbers))
+                    note(f"with an infinite {number}", np.isinf(numbers), written)
+                note(f"with a negative {number}", numbers < 0, written)
+                note(f"with a {number} of zero", numbers == 0)
     if bad.any():
         kept = pa.array(~bad)
         columns = [values.filter(kept) for values in columns]

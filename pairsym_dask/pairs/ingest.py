@@ -25,7 +25,7 @@ from .faults import Faults
 from .labels import rank_labels
 from .matrices import ingest_matrix, is_matrix
 from .parse import Parsed, one_kind, parse
-from .parts import Columns, Reading
+from .parts import WORDS, Columns, Reading
 from .runs import Piece, Run, group_pieces, long_side
 from .sources import Found, find_sources
 from .times import Fading, HalfLife
@@ -144,7 +144,7 @@ def write_pairs(
         name = found.name + (f" (left out: {faults.summary()})" if faults.found else "")
         if placed.fading is not None:
             name += f" ({placed.fading})"
-        counts = write_placed(placed, stages, scratch, name + remark)
+        counts = write_placed(placed, stages, scratch, name + remark, columns.holds)
         tell(stages, found, faults, counts)
         return counts
 
@@ -186,9 +186,10 @@ def _left_out(faults: Faults) -> str:
 def tell(stages: Stages, found: Found, faults: Faults, counts: Counts) -> None:
     """The summary at the end."""
     users, items = counts.shape
+    one, two = WORDS[counts.holds][:2]
     stages.tell(
-        f"{found.name}: {faults.rows:,} rows read{_left_out(faults)}; {counts.nnz:,} distinct pairs of {users:,} users "
-        f"and {items:,} items"
+        f"{found.name}: {faults.rows:,} rows read{_left_out(faults)}; {counts.nnz:,} distinct pairs of "
+        f"{users:,} {one}s and {items:,} {two}s"
     )
 
 
@@ -244,7 +245,7 @@ def group(placed: Placed, stages: Stages, scratch: Scratch) -> list[Run]:
     return runs
 
 
-def write_placed(placed: Placed, stages: Stages, scratch: Scratch, name: str) -> Counts:
+def write_placed(placed: Placed, stages: Stages, scratch: Scratch, name: str, holds: str = "pairs") -> Counts:
     """The store of placed pieces."""
     runs = group(placed, stages, scratch)
-    return write_store(stages, scratch, placed.shape, runs, placed.labels, name, faded=placed.faded)
+    return write_store(stages, scratch, placed.shape, runs, placed.labels, name, faded=placed.faded, holds=holds)

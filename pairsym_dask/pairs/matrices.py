@@ -21,7 +21,7 @@ def is_matrix(source: Any) -> bool:
 
 
 def ingest_matrix(matrix: Any, stages: Stages, scratch: Scratch) -> Counts:
-    users, items, numbers, shape = _coordinates(matrix)
+    users, items, numbers, shape = coordinates(matrix)
     scratch.make("parse")
     tasks = []
     for k, first in enumerate(range(0, numbers.size, stages.rows)):
@@ -43,7 +43,8 @@ def ingest_matrix(matrix: Any, stages: Stages, scratch: Scratch) -> Counts:
     return write_store(stages, scratch, shape, runs, labels, "a sparse matrix")
 
 
-def _coordinates(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+def coordinates(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+    """Rows, columns and numbers of a sparse matrix's entries, and its shape."""
     if len(matrix.shape) != 2:
         raise InputError(f"a matrix of pairs has two dimensions, users x items, not {len(matrix.shape)}")
     if scipy.sparse.issparse(matrix):

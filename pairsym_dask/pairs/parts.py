@@ -33,6 +33,8 @@ from .checks import (
 from .faults import Fault, Faults, sift
 from .times import ALWAYS, Span
 
+# What the two labels and the number of a row are called, by what a store holds.
+WORDS = {"pairs": ("user", "item", "count"), "tags": ("symbol", "tag", "weight")}
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
@@ -66,9 +68,11 @@ class Columns:
     reading: Reading = Reading()
     time: Any = None
     span: Span = ALWAYS  # rows outside it are not wanted
+    holds: str = "pairs"  # or "tags"
 
     def __post_init__(self) -> None:
-        words = "user, item and count" if self.time is None else "user, item, count and time"
+        called = self.words if self.time is None else (*self.words, "time")
+        words = f"{', '.join(called[:-1])} and {called[-1]}"
         for name in self.names:
             if not isinstance(name, Hashable):
                 raise InputError(f"{words} must each name one column, not {name!r}")
@@ -81,9 +85,13 @@ class Columns:
         """Wanted columns, in the order in which parts give them."""
         return [self.user, self.item, *(name for name in (self.count, self.time) if name is not None)]
 
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """What messages call the columns."""
+        return WORDS[self.holds]
+
     def check(self, there: list[Any], name: str) -> None:
-        for role in ("user", "item", "count", "time"):
-            column = getattr(self, role)
+        for role, column in zip((*self.words, "time"), (self.user, self.item, self.count, self.time), strict=True):
             if column is not None and there.count(column) != 1:
                 fault = "no column" if column not in there else "more than one column"
                 raise InputError(
@@ -123,7 +131,9 @@ class Part:
         """Checked batches of rows that can be counted, others go to `faults`; `text`: what CSV text is taken for."""
         for first, columns in self.read(rows, faults):
             faults.rows += len(columns[0]) if self.rows_are_read else 0
-            columns, times, found = sift(columns, self.columns.reading.decimal, self.counted, self.timed, self.is_csv)
+            columns, times, found = sift(
+                columns, self.columns.reading.decimal, self.counted, self.timed, self.columns.words, self.is_csv
+            )
             for kind, (number, k, value) in found.items():
                 faults.add(kind, Fault(number, self, first + k, value))
             if times is not None and not (wanted := self.columns.span.wanted(times)).all():
@@ -132,11 +142,11 @@ class Part:
             at = Place(self.name, partial(self._where_after, first))
             labels, kinds = [], []
             for side in range(2):
-                values, kind = check_labels(columns[side], ("user", "item")[side], self.columns.names[side], at)
+                values, kind = check_labels(columns[side], self.columns.words[side], self.columns.names[side], at)
                 if self.is_csv:
                     kind = text[side]
                     if kind == INTEGER:
-                        values = integers_of(values, ("user", "item")[side], at)
+                        values = integers_of(values, self.columns.words[side], at)
                 labels.append(values)
                 kinds.append(kind)
             counts = check_counts(columns[2], self.columns.count, at) if self.counted else None

@@ -39,6 +39,8 @@ def describe(path: str, storage_options: dict[str, Any] | None = None) -> list[s
 
 
 def describe_counts(counts: Counts) -> list[str]:
+    if counts.holds == "tags":
+        return describe_tags(counts)
     users, items = counts.shape
     size = sum(size for size, _ in counts.sealed.manifest.values())
     lines = [
@@ -53,6 +55,18 @@ def describe_counts(counts: Counts) -> list[str]:
             f"  by {side[:-1]}: {cut.blocks} blocks of {cut.block:,} rows x {cut.groups} groups of {cut.span:,} columns"
         )
     return lines
+
+
+def describe_tags(links: Counts) -> list[str]:
+    symbols, tags = links.shape
+    size = sum(size for size, _ in links.sealed.manifest.values())
+    return [
+        f"tag store {links.path}",
+        f"  {symbols:,} symbols x {tags:,} tags, {links.nnz:,} links, {links.nnz / symbols:.3g} a symbol",
+        f"  labels: symbols {_kind(links, 'users')}, tags {_kind(links, 'items')}",
+        f"  {format_bytes(size)} in {len(links.sealed.manifest):,} files, digest {links.digest}",
+        f"  source: {links.record['source']}",
+    ]
 
 
 def _kind(counts: Counts, side: str) -> str:
@@ -79,6 +93,8 @@ def describe_model(store: ModelStore) -> list[str]:
         f"  sweep {last.sweep}, {_figures(commits)}; kept: {', '.join(kept)}",
         f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
+    for side, tags in last.tags.items():
+        lines.append(f"  {tags['tags']:,} {side[:-1]} tags at {tags['path']} (digest {tags['digest']})")
     if (start := commits[0].record.get("start")) is not None:
         lines.append(f"  an update: started from sweep {start['sweep']} of {start['path']} (commit {start['digest']})")
     try:

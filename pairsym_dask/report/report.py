@@ -26,6 +26,7 @@ from .calibrate import Calibration, check_page
 from .chain import show_chain, show_draws
 from .samples import Name, namer, samples
 from .summaries import Summary, extremes, histogram, often_seen, summarise_side
+from .tags import show_tags
 
 if TYPE_CHECKING:
     from ..fitted import Fitted
@@ -65,6 +66,7 @@ def render(
             *_polarising(commit, counts, sides["items"], name),
             *_pruning(counts, sides),
             *_uncertainty(commit, sides),
+            *show_tags(model, commit),
         ]
     parts = [
         f"<h1>{escape(Path(model.path).name)}</h1>",

@@ -11,14 +11,17 @@ import numpy as np
 from ..errors import StoreError
 from ..settings import SIDES, Settings
 from .arrays import ArraySpec, Sealed
-from .records import CommitRecord, selected_names
+from .records import CommitRecord, TagsAddress, selected_names
 from .storage import Storage, is_local
 
+TAGS = 16_384  # rows a chunk of the tags' arrays
 BUCKETS = ("s3", "s3a", "gs", "gcs")  # kinds of places whose addresses name a bucket, not a host
 
 
-def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Settings) -> dict[str, ArraySpec]:
-    """Arrays of a generation by path; a block of rows is one chunk of each."""
+def generation_arrays(
+    rows: dict[str, int], blocks: dict[str, int], settings: Settings, tags: dict[str, int] | None = None
+) -> dict[str, ArraySpec]:
+    """Arrays of a generation by path; a block of rows is one chunk of each. `tags` is their number by side."""
     if settings.inference == "gibbs":
         return _draw_arrays(rows, blocks, settings)
     specs = {}
@@ -40,6 +43,25 @@ def generation_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Se
     specs["users/next"] = ArraySpec(
         "users/next", (rows["users"],), (blocks["users"],), "float64", ("user",), domain="below infinity"
     )
+    for side, number in (tags or {}).items():
+        specs |= _tag_arrays(f"{side[:-1]}_tag", number + 1, settings)
+    return specs
+
+
+def _tag_arrays(name: str, number: int, settings: Settings) -> dict[str, ArraySpec]:
+    """Arrays of one side's tags, the level last: q of their effects on traits and biases, and gamma."""
+    block, specs = min(number, TAGS), {}
+    shape, chunks = (number, settings.factors), (block, settings.factors)
+    mean = ArraySpec(f"{name}s/mean", shape, chunks, settings.dtype, (name, "factor"), domain="finite")
+    specs[mean.path] = mean
+    for array, domain in (
+        ("precision", "finite and above 0"),
+        ("bias", "finite"),
+        ("bias_precision", "above 0"),  # infinite without biases
+        ("gamma", "finite and above 0"),
+    ):
+        path = f"{name}s/{array}"
+        specs[path] = ArraySpec(path, (number,), (block,), "float64", (name,), domain=domain)
     return specs
 
 
@@ -95,14 +117,31 @@ class Commit:
         A path is taken from the folder of the model store; a URL only of the model's own kind, and of its own host
         where a URL names hosts. Anything else a person has to ask for.
         """
-        path, url = self.record["counts"]["path"], self.storage.url
+        return self._nearby(self.record["counts"]["path"], "a counts store", "counts")
+
+    @property
+    def tags(self) -> dict[str, TagsAddress]:
+        """The tag stores of the fit, by side; of a fit without tags none."""
+        return self.record.get("tags", {})
+
+    def tags_address(self, side: str) -> str:
+        """Where the model remembers the tag store of a side, as `counts_address`."""
+        return self._nearby(self.tags[side]["path"], "a tag store", f"{side[:-1]}_tags")
+
+    def check_tags(self, side: str, digest: str, path: str) -> None:
+        """Refuse a tag store that this sweep was not fitted with."""
+        if digest != self.tags[side]["digest"]:
+            raise StoreError(f"{path} is not the store of {side[:-1]} tags that {self.storage.url} was fitted with")
+
+    def _nearby(self, path: str, what: str, option: str) -> str:
+        url = self.storage.url
         if is_local(path):
             return os.path.normpath(os.path.join(os.path.dirname(url), path)) if is_local(url) else path
         (kind, rest), (own, mine) = path.split("://", 1), url.split("://", 1) if not is_local(url) else ("", "")
         if "::" in path or kind != own or (kind not in BUCKETS and rest.partition("/")[0] != mine.partition("/")[0]):
             raise StoreError(
-                f"{url} remembers a counts store at {path!r}, another kind of place than its own, which is not opened "
-                "unasked; give its place with counts="
+                f"{url} remembers {what} at {path!r}, another kind of place than its own, which is not opened "
+                f"unasked; give its place with {option}="
             )
         return path
 
@@ -133,7 +172,8 @@ class Commit:
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
-        return generation_arrays(self.record["rows"], self.record["blocks"], self.settings)
+        tags = {side: found["tags"] for side, found in self.tags.items()}
+        return generation_arrays(self.record["rows"], self.record["blocks"], self.settings, tags)
 
 
 def read_rows(commit: Commit, path: str, positions: np.ndarray) -> np.ndarray:

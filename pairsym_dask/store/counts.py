@@ -43,6 +43,7 @@ class Counts:
     record: CountsRecord
     kept: tuple[str, ...] = SIDES  # the orders in which pairs are there; a pack for serving has fewer
     faded: tuple[int, int] | None = None  # half-life of the events, and the present of their counts; microseconds
+    holds: str = "pairs"  # or "tags": the users are symbols then, the items their tags, the counts weights
 
     @cached_property
     def path(self) -> str:
@@ -366,7 +367,9 @@ def describe_counts(storage: Storage) -> Counts:
     if not isinstance(kept, list) or (faded is not None and not fades):
         raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: kept or faded cannot be")
     there = tuple(side for side in SIDES if side in kept)
-    counts = Counts(storage, Layout(**checked["layout"]), checked, there, (faded[0], faded[1]) if faded else None)
+    holds = "tags" if record.get("holds") == "tags" else "pairs"
+    fading = (faded[0], faded[1]) if faded else None
+    counts = Counts(storage, Layout(**checked["layout"]), checked, there, fading, holds)
     for side, cut in counts.cuts.items():
         if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
             raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")

@@ -79,6 +79,7 @@ def finish(
     entries: list[Any],
     source: str,
     faded: tuple[int, int] | None = None,
+    holds: str = "pairs",
 ) -> Counts:
     """Write labels, marginals and metadata, then the record that makes the folder a store."""
     files: Manifest = {key: (size, check) for key, size, check in entries}
@@ -112,6 +113,8 @@ def finish(
     told: dict[str, Any] = {"source": re.sub(r"://[^/@\s]*@", "://", source)}
     if faded is not None:
         told["faded"] = list(faded)
+    if holds != "pairs":
+        told["holds"] = holds
     storage.write(RECORD, seal({**body, **told}))
     storage.sync()
     storage.remove(MARK)

@@ -45,9 +45,10 @@ GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was
 SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
 GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
 _COMMIT = re.compile(r"commits/(\d{5,})\.json")
+SHARED = ("settings", "rows", "blocks", "tags")  # by the records of all sweeps
 PACKED = "packed.json"  # of a pack: the sweeps whose generations it holds
 _REMOVED = "removed-"  # a generation that is being deleted
-NAMES: Names = {"zarr.json": None, "receipt": None, "users|items": ARRAYS}  # in a generation
+NAMES: Names = {"zarr.json": None, "receipt": None, "users|items|user_tags|item_tags": ARRAYS}  # in a generation
 FOLDERS: dict[str, Names] = {  # beside the generations
     "": {"zarr.json": None, PACKED: None},
     "commits": {r"\d{5,}\.json": None},
@@ -166,7 +167,7 @@ class ModelStore:
         parent = before[-1].record["digest"] if before else None
         if record["sweep"] != number or record["parent"] != parent or key != commit_key(number):
             raise DamagedStoreError(f"{where} does not follow from the commit before it")
-        if before and any(record[name] != before[0].record[name] for name in ("settings", "rows", "blocks")):  # type: ignore[literal-required]
+        if before and any(record.get(name) != before[0].record.get(name) for name in SHARED):
             raise DamagedStoreError(f"{where} has other settings or shapes than the first commit")
         if record["mark"] != digest(mark):
             raise DamagedStoreError(f"{self.url}/zarr.json does not hold the bytes that were written")

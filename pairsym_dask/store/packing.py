@@ -1,7 +1,8 @@
 """Packing: one committed sweep with what it needs to answer by label, in a folder that can be carried elsewhere.
 
 The model's commits and the generations that answer are copied as they are. Of the counts store go the labels and the
-marginals and, so that seen items can be left out, the pairs by user; its record says which pairs it has kept.
+marginals and, so that seen items can be left out, the pairs by user; its record says which pairs it has kept. Tag
+stores go whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from .counts import RECORD, Counts
 from .model_store import PACKED, commit_key, receipt
 from .records import seal
 from .storage import Storage, open_storage
-from .versions import COUNTS, MODEL, Version, write_version
+from .tags import Tags
+from .versions import COUNTS, MODEL, TAGS, Version, write_version
 
 
 def pack(
@@ -25,6 +27,7 @@ def pack(
     counts: Counts,
     path: str | os.PathLike[str],
     seen: bool,
+    tags: dict[str, Tags],
     options: dict[str, Any] | None,
 ) -> Version:
     """Copy commits, the generations of those that answer, and labels; with `seen` also the pairs by user."""
@@ -41,6 +44,10 @@ def pack(
         storage.write_soon(f"{MODEL}/{commit.folder}/receipt", receipt(commit.record))
     storage.write_soon(f"{MODEL}/{PACKED}", seal({"sweeps": [commit.sweep for commit in answering]}))
     _copy_counts(counts, storage, seen)
+    for side, store in tags.items():
+        for key in store.links.sealed.manifest:
+            storage.write_soon(f"{TAGS[side]}/{key}", store.links.sealed.read_bytes(key))
+        storage.write_soon(f"{TAGS[side]}/{RECORD}", store.links.storage.read(RECORD))
     storage.settle()
     storage.sync()
     return write_version(storage, "", ())

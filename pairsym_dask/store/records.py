@@ -6,36 +6,29 @@ anything, and what passes here has the fields, kinds and ranges that the rest of
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import math
 import re
 import reprlib
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn, NotRequired, TypedDict
-
-import numpy as np
+from typing import Any, NotRequired, TypedDict
 
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES, Settings
 from .arrays import Manifest
+from .fields import Fields
 from .storage import Storage, digest
 
 RECORD_BYTES = 2**27  # of a counts or commit record, at most: half a million files take a third of it
 SMALL_BYTES = 2**20  # of any other record, at most
-FILE_BYTES = 2**31  # of a file that a manifest lists, at most
 VALUES = 2**18  # values a record may hold beside those of its files
 BYTES_A_VALUE = 20  # of the part of a record that lists files, at least
-TEXT = 2**20  # characters of a text in a record, at most
 COUNT_TYPES = ("uint8", "uint16", "uint32", "uint64", "float64")
 LABEL_TYPES = ("int64", "string")
 SOLVERS = ("cholesky", "gradients", "cholesky, xi* last", "gradients, xi* last")
 FINITE_SCALARS = ("elbo", "xi_star", "log_z_next")
 WATCHED = 8  # energies that a chain traces
 CHAIN_SCALARS = ("log_likelihood", "shown", "log_psi", *(f"energy_{k}" for k in range(WATCHED)))
-_KEY = re.compile(r"(?:[a-z_]{1,32}/){0,4}(?:zarr\.json|c(?:\.\d{1,12}){1,4})")
-_DIGEST = re.compile(r"[0-9a-f]{32}")
 _GENERATION = re.compile(r"generation-(\d{5,20})-[0-9a-f]{1,64}")
 
 
@@ -68,6 +61,12 @@ class CountsAddress(TypedDict):
     digest: str
 
 
+class TagsAddress(TypedDict):
+    path: str
+    digest: str
+    tags: int  # how many there are
+
+
 class StartRecord(TypedDict):
     path: str
     sweep: int
@@ -94,6 +93,7 @@ class CommitRecord(TypedDict):
     digest: str
     solver: NotRequired[str]
     start: NotRequired[StartRecord]
+    tags: NotRequired[dict[str, TagsAddress]]
     backgrounds: NotRequired[dict[str, str]]  # of a variational fit
     priors: NotRequired[dict[str, str]]  # of a chain, as are the next two
     draw: NotRequired[bool]
@@ -172,7 +172,7 @@ def check_format(record: dict[str, Any], form: str, version: int, where: str) ->
 
 def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
     """A counts record whose fields are there, of the right kind and within range; the format is known to be ours."""
-    found = _Fields(record, where)
+    found = Fields(record, where)
     layout = found.inside("layout")
     total = found.real("total")
     if not 0 <= total < math.inf:
@@ -201,7 +201,7 @@ def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
 
 def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
     """A commit record whose fields are there, of the right kind and within range; the format is known to be ours."""
-    found = _Fields(record, where)
+    found = Fields(record, where)
     sweep = found.whole("sweep", 0, 10**12)
     generation = found.text("generation")
     named = _GENERATION.fullmatch(generation)
@@ -235,6 +235,15 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
         checked["backgrounds"] = {side: found.inside("backgrounds").numbers(side) for side in SIDES}
     if "solver" in record:
         checked["solver"] = found.one_of("solver", SOLVERS)
+    if "tags" in record:
+        given = found.inside("tags")
+        sides = {side: given.inside(side) for side in SIDES if side in given.values}
+        if chain or not sides or set(given.values) != set(sides):
+            found.refuse("tags", "tag stores by side, of a variational fit")
+        checked["tags"] = {
+            side: TagsAddress(path=one.text("path"), digest=one.digest("digest"), tags=one.whole("tags", 1, 2**32 - 1))
+            for side, one in sides.items()
+        }
     if record.get("start") is not None:
         start = found.inside("start")
         checked["start"] = StartRecord(
@@ -243,7 +252,7 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
     return checked
 
 
-def _fit_scalars(scalars: _Fields) -> list[str]:
+def _fit_scalars(scalars: Fields) -> list[str]:
     """Names of a variational sweep's scalars, checked."""
     for name in FINITE_SCALARS:
         if not math.isfinite(scalars.real(name)):
@@ -263,7 +272,7 @@ def selected_names(side: str, components: int) -> list[str]:
     return [f"selected_{side}"] if components == 1 else [f"selected_{side}_{n}" for n in range(components)]
 
 
-def _chain_scalars(scalars: _Fields, sweep: int, components: int) -> list[str]:
+def _chain_scalars(scalars: Fields, sweep: int, components: int) -> list[str]:
     """Names of a chain's scalars, checked; its start has no likelihood yet."""
     later = ("log_likelihood", "shown")
     selected = [name for side in SIDES for name in selected_names(side, components)]
@@ -276,7 +285,7 @@ def _chain_scalars(scalars: _Fields, sweep: int, components: int) -> list[str]:
     return [*CHAIN_SCALARS, *selected]
 
 
-def _settings(found: _Fields) -> dict[str, Any]:
+def _settings(found: Fields) -> dict[str, Any]:
     values = found.inside("settings").values
     known = {field.name for field in fields(Settings)}
     if not known - Settings.later() <= set(values) <= known:
@@ -290,114 +299,8 @@ def _settings(found: _Fields) -> dict[str, Any]:
 def holder_record(data: bytes) -> HolderRecord | None:
     """Who holds a store, None when the record cannot be read or believed."""
     try:
-        found = _Fields(parse(data), "")
+        found = Fields(parse(data), "")
         texts = {name: found.shown(name, 1000) for name in ("id", "host", "machine", "since")}
         return HolderRecord(pid=found.whole("pid", 1, 2**31 - 1), started=found.seconds("started"), **texts)
     except (ValueError, RecursionError, DamagedStoreError):
         return None
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """Reads the fields of a record; one that lacks or is of another kind is damage, named by where it stands."""
-
-    values: dict[str, Any]
-    where: str
-    above: str = ""
-
-    def refuse(self, name: str, wanted: str) -> NoReturn:
-        shown = reprlib.repr(self.values[name]) if name in self.values else "missing"
-        name = self.above + name
-        raise DamagedStoreError(f"{self.where} is not a sound record: {name} must be {wanted}, not {shown}")
-
-    def inside(self, name: str) -> _Fields:
-        value = self.values.get(name)
-        if not isinstance(value, dict):
-            self.refuse(name, "an object")
-        return _Fields(value, self.where, f"{self.above}{name}.")
-
-    def whole(self, name: str, least: int = 0, most: int = 2**62) -> int:
-        value = self.values.get(name)
-        if type(value) is not int or not least <= value <= most:
-            self.refuse(name, f"a whole number from {least} to {most}")
-        return int(value)  # type: ignore[arg-type]
-
-    def wholes(self, name: str, least: int) -> list[int]:
-        value = self.values.get(name)
-        if not isinstance(value, list) or not all(type(one) is int and least <= one <= 2**62 for one in value):
-            self.refuse(name, f"a list of whole numbers from {least} on")
-        return list(value)  # type: ignore[arg-type]
-
-    def text(self, name: str, most: int = TEXT) -> str:
-        value = self.values.get(name)
-        if not isinstance(value, str) or len(value) > most:
-            self.refuse(name, f"a text of at most {most} characters")
-        return str(value)
-
-    def shown(self, name: str, most: int = TEXT) -> str:
-        """A text for people: what would steer a terminal stands there as its code."""
-        value = self.text(name, most)
-        if value.isprintable():
-            return value
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
-
-    def one_of(self, name: str, known: tuple[str, ...]) -> str:
-        value = self.values.get(name)
-        if value not in known:
-            self.refuse(name, f"one of {', '.join(known)}")
-        return str(value)
-
-    def truth(self, name: str) -> bool:
-        value = self.values.get(name)
-        if not isinstance(value, bool):
-            self.refuse(name, "true or false")
-        return bool(value)
-
-    def digest(self, name: str) -> str:
-        value = self.values.get(name)
-        if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-            self.refuse(name, "a digest")
-        return str(value)
-
-    def real(self, name: str) -> float:
-        """A number written as a hexadecimal float."""
-        text = self.values.get(name)
-        try:
-            if isinstance(text, str) and len(text) < 64:
-                return float.fromhex(text)
-        except (ValueError, OverflowError):
-            pass
-        self.refuse(name, "a number as a hexadecimal float")
-
-    def seconds(self, name: str) -> float:
-        value = self.values.get(name)
-        if type(value) not in (int, float) or not 0 <= value < 1e12:  # type: ignore[operator]
-            self.refuse(name, "seconds")
-        return float(value)  # type: ignore[arg-type]
-
-    def numbers(self, name: str) -> str:
-        """Finite float64 numbers in base64."""
-        text = self.values.get(name)
-        try:
-            data = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-        except (binascii.Error, ValueError):
-            data = b""
-        if not data or len(data) % 8 or not np.isfinite(np.frombuffer(data, "<f8")).all():
-            self.refuse(name, "finite float64 numbers in base64")
-        return str(text)
-
-    def manifest(self, name: str) -> Manifest:
-        found: Manifest = {}
-        for key, entry in self.inside(name).values.items():
-            if not (
-                isinstance(entry, list)
-                and len(entry) == 2
-                and type(entry[0]) is int
-                and 0 <= entry[0] <= FILE_BYTES
-                and isinstance(entry[1], str)
-                and _DIGEST.fullmatch(entry[1])
-                and _KEY.fullmatch(key)
-            ):
-                self.refuse(name, "keys of chunks, each with a size and a digest")
-            found[key] = (entry[0], entry[1])
-        return found

@@ -25,7 +25,7 @@ class Report:
     """What `verify` found; prints as one line a finding."""
 
     path: str
-    kind: str  # "counts", "model" or "version"
+    kind: str  # "counts", "tags", "model" or "version"
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: int = 0
@@ -80,6 +80,7 @@ def _verify_counts(storage: Storage) -> Report:
     except StoreError as error:
         report.damage.append(str(error))
         return report
+    report.kind = counts.holds if counts.holds == "tags" else report.kind
     report.files += 1
     for key in sorted(counts.sealed.manifest):
         _read(report, counts.sealed, key)

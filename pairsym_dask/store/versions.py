@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DamagedStoreError, StoreError
+from .counts import RECORD as COUNTS_RECORD
 from .counts_writer import NAMES as COUNTS_NAMES
 from .lock import Lock
 from .model_store import FOLDERS, GENERATION
@@ -29,10 +30,12 @@ from .model_store import NAMES as GENERATION_NAMES
 from .ours import Names
 from .records import check_format, read_record, seal, unseal
 from .storage import Storage, digest, open_storage
+from .tags import Tags, open_tags
 
 FORMAT, VERSION = "pairsym-version", 1
 RECORD, BEGUN = "version.json", "begun.json"
 COUNTS, MODEL = "counts.zarr", "model.zarr"
+TAGS = {"users": "user_tags.zarr", "items": "item_tags.zarr"}  # of a pack
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 _WRITTEN = "%Y-%m-%dT%H%M%SZ"
 NAMES: Names = {
@@ -70,6 +73,11 @@ class Version:
     @property
     def counts(self) -> str:
         return f"{self.address}/{COUNTS}"
+
+    def tags(self, options: dict[str, Any] | None = None) -> dict[str, Tags]:
+        """Tag stores that are in the folder, too."""
+        places = {side: open_storage(f"{self.address}/{name}", options) for side, name in TAGS.items()}
+        return {side: open_tags(place) for side, place in places.items() if place.exists(COUNTS_RECORD)}
 
 
 def _read(storage: Storage, folder: str) -> Version:

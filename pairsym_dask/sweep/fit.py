@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..store.commit import Commit, generation_arrays
 from ..store.counts import RECORD, Counts
 from ..store.discard import set_aside_damaged
 from ..store.model_store import ModelStore
+from ..store.tags import Tags
 from .background import update_xi_star
 from .discount import Discount
 from .elbo import counted_share, side_bound
@@ -33,9 +34,11 @@ from .graphs import End, Half, Passes, Weights
 from .job import Job
 from .plan import Plan, Room, make_room
 from .record import decode_background, encode_background, relative_path
-from .resume import check_options, check_same, check_warm, parse_keep, settled, solver_of, warn_of_fall
+from .resume import check_options, check_same, check_same_tags, check_warm, parse_keep, settled, solver_of, warn_of_fall
 from .shelf import forget
 from .start import Earlier
+from .tag_prior import TagPrior
+from .tags import Effects
 from .turn import Turn
 
 Callback = Callable[[int, float, float], None]
@@ -48,6 +51,7 @@ class Warm:
 
     commit: Commit
     rows: dict[str, np.ndarray]
+    tags: dict[str, Tags] = field(default_factory=dict)  # tag stores of that sweep
 
 
 def fit(
@@ -65,17 +69,22 @@ def fit(
     keep: int | Iterable[int] | None = None,
     discard_damaged: bool = False,
     warm: Warm | None = None,
+    tags: dict[str, Tags] | None = None,
 ) -> Commit:
-    """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit."""
+    """Fit until `sweeps` sweeps are committed, going on from what the store holds; the last commit.
+
+    `tags` are the tag stores of the sides that have one.
+    """
     check_options(sweeps, tol, keep)
     if counts.nnz == 0:
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
     kept = parse_keep(keep)
     executor = Executor(client, threads)
-    plan = Plan.make(counts, settings, solver_of(store))
+    priors = {side: TagPrior.make(side, tags[side], counts) for side in SIDES if tags and side in tags}
+    plan = Plan.make(counts, settings, solver_of(store), sum(prior.nbytes(settings) for prior in priors.values()))
     room = make_room(plan, *executor.resources(memory))
     with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as passes:
-        run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes, warm)
+        run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes, warm, priors)
         return run.go_on(sweeps, tol, callback)
 
 
@@ -115,24 +124,36 @@ class Fit:
     kept: Callable[[int], bool]
     passes: Pass | None
     warm: Warm | None
+    tags: dict[str, TagPrior] = field(default_factory=dict)
     attempt: str = ""  # folder of the generation that is being written
     discount: Discount | None = None
     began: float = 0.0
 
     def __post_init__(self) -> None:
         rows = {side: self.plan.cuts[side].rows for side in SIDES}
-        self.specs = generation_arrays(rows, self.plan.blocks, self.settings)
+        tags = {side: prior.tags.shape[1] for side, prior in self.tags.items()}
+        self.specs = generation_arrays(rows, self.plan.blocks, self.settings, tags)
         self.shared = {  # by the records of all sweeps
             "settings": self.settings.to_dict(),
             "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
             "rows": rows,
             "blocks": self.plan.blocks,
         }
+        if self.tags:
+            self.shared["tags"] = {
+                side: {
+                    "path": relative_path(prior.tags.path, self.store.url),
+                    "digest": prior.tags.digest,
+                    "tags": prior.tags.shape[1],
+                }
+                for side, prior in self.tags.items()
+            }
         self.job = self.make_job()
 
     def make_job(self) -> Any:
         """What the tasks of all sweeps share."""
-        return Job.make(self.counts, self.settings, self.plan, self.room, self.store.storage, self.specs, self.passes)
+        where = self.room, self.store.storage, self.specs, self.passes
+        return Job.make(self.counts, self.settings, self.plan, *where, self.tags)
 
     def go_on(self, sweeps: int, tol: float | None, callback: Callback | None) -> Commit:
         """Sweep until enough are committed; the store is held by this fit."""
@@ -140,6 +161,7 @@ class Fit:
         commits = store.take_up()
         if commits:
             check_same(commits[0], self.counts, self.settings, self.plan, store)
+            check_same_tags(commits[0], {side: prior.tags for side, prior in self.tags.items()}, store)
             if self.warm is not None:
                 check_warm(commits, self.warm.commit, store)
             commits[-1].sealed.check_sizes()
@@ -192,8 +214,9 @@ class Fit:
             xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
         t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
         items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
-        # Also log s for the next sweep, and xi* where it comes last.
-        end = run.finish(run.written(), users.background, items.background, xi_star, renew=last)
+        # Also log s for the next sweep, xi* where it comes last, and the effects of tags.
+        before_tags = dict.fromkeys(self.tags, old)
+        end = run.finish(run.written(), users.background, items.background, xi_star, before_tags, renew=last)
         return self._commit(run, before, users, items, t.log_z, end, self.bound(end, users, items))
 
     def start(self) -> Commit:
@@ -204,13 +227,24 @@ class Fit:
         else:
             users, items = (run.take_over(side, self._earlier(warm, side), warm.rows[side]) for side in SIDES)
             xi_star = warm.commit.scalar("xi_star")
-        end = run.finish(run.written(), users.background, items.background, xi_star)
+        first = {side: self._first_effects(side) for side in self.tags}
+        end = run.finish(run.written(), users.background, items.background, xi_star, first)
         return self._commit(run, None, users, items, float("nan"), end, self.bound(end, users, items))
+
+    def _first_effects(self, side: str) -> Effects:
+        """Where the tags of a side begin: at their prior, or in a warm start where an earlier fit has left them."""
+        prior = self.tags[side]
+        effects = Effects.start(prior.number, self.settings)
+        if self.warm is None or side not in self.warm.tags:
+            return effects
+        earlier = self.warm.tags[side]
+        rows = np.append(earlier.links.find("items", prior.tags.tag_ids), earlier.shape[1])  # the level is the last one
+        return effects.taken_over(self.warm.commit, side, rows)
 
     def bound(self, end: End, users: Half, items: Half) -> float:
         """The variational bound of a finished state."""
         censored = self.settings.censored_ratio * self.counts.total
-        bound = end.shown + censored * end.message
+        bound = end.shown + censored * end.message + end.tagged
         for side, half in zip(SIDES, (users, items), strict=True):
             rows = self.plan.cuts[side].rows
             bound += side_bound(half.sums, rows, self.counts.total, censored, self.settings)

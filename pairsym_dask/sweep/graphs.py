@@ -15,7 +15,7 @@ from ..kernels.rows import SQUARE, WEIGHT
 from ..run.execute import Attempt, Steps
 from ..store.arrays import Sealed
 from ..store.commit import Commit
-from . import start, tasks
+from . import start, tags, tasks
 from . import steps as by_steps
 from .background import Background, lambda_of, observed_message, update_xi_star, whole_message
 from .discount import Discount
@@ -61,6 +61,7 @@ class End:
     message: float
     xi_star: float
     log_z: float
+    tagged: float  # what tags bring to the bound
 
 
 class Passes(Attempt[Job]):
@@ -150,10 +151,14 @@ class Passes(Attempt[Job]):
         weighed = self.run(f"weigh {side}", steps, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
-    def finish(self, state: Sealed, own: Background, base: Background, xi_star: float, renew: bool = False) -> End:
+    def finish(
+        self, state: Sealed, own: Background, base: Background, xi_star: float, before: dict[str, Any],
+        renew: bool = False,
+    ) -> End:  # fmt: skip
         """The selection pass over a finished state: the pairs' part of its bound, and the users' next weights.
 
-        Where it is to `renew` xi*, that is found from the same pass.
+        Where it is to `renew` xi*, that is found from the same pass. Beside it the tags of both sides are updated, from
+        what was `before`.
         """
         steps = self.steps()
         whole, ground = steps.hold("state", state), steps.hold("background", base)
@@ -164,7 +169,13 @@ class Passes(Attempt[Job]):
             steps.add("finish-users", block, tasks.finish_block, steps.job, whole, key, ground, xi_star, block)
             for block, key in enumerate(stats)
         ]
-        results = self.run("bound", steps, keys)
+        tagging = [
+            steps.add(f"tags-{side}", 0, tags.fit_tags, steps.job, side, steps.hold(f"tags-before-{side}", old), whole)
+            for side, old in before.items()
+        ]
+        results = self.run("bound", steps, keys + tagging)
+        results, tagged = results[: len(keys)], results[len(keys) :]
+        self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
@@ -174,7 +185,8 @@ class Passes(Attempt[Job]):
             message = observed_message(observed, xi_star)
         if self.job.settings.selection == "counts":
             message += whole_message(own, base, xi_star)
-        return End(shown, message, xi_star, log_sum_exp(result.normaliser for result in results))
+        normaliser = log_sum_exp(result.normaliser for result in results)
+        return End(shown, message, xi_star, normaliser, float(np.sum([part.bound for part in tagged])))
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from .background import Background
 from .discount import Discount
 from .plan import Plan, Room
 from .shelf import SHELF, TABLES, Key
+from .tag_prior import TagPrior, mixed, tag_group
 from .turn import Turn
 
 PRIOR_PAIRS = 100.0  # pairs, shown and censored, of a symbol whose prior precision is tau itself
@@ -59,17 +60,20 @@ class Job:
     cold: bool  # whether posterior variances count for nothing in the updates
     discount: Discount | None = None
     turn: Turn | None = None
+    tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
 
     @staticmethod
     def make(
         counts: Counts, settings: Settings, plan: Plan, room: Room, storage: Storage, specs: dict[str, ArraySpec],
-        passes: Pass | None,
+        passes: Pass | None, tags: dict[str, TagPrior],
     ) -> Job:  # fmt: skip
         """What all sweeps of a fit share; the folder of each is still to be named."""
         width, statistics = padded_width(settings.factors), statistics_size(settings.factors)
         tau, censored = {side: settings.tau(side) for side in SIDES}, settings.censored_ratio * counts.total
         cold = settings.temperature == 0
-        return Job(counts, settings, plan, room, storage, "", specs, passes, width, statistics, tau, censored, cold)
+        return Job(
+            counts, settings, plan, room, storage, "", specs, passes, width, statistics, tau, censored, cold, tags=tags
+        )
 
     def write(self, path: str, block: int, values: np.ndarray) -> Any:
         index = (block, 0) if values.ndim == 2 else (block,)
@@ -162,18 +166,52 @@ class Job:
         """Growth of a block's prior precisions."""
         return prior_growth(self.settings, marginal, self.censored * weights)
 
-    def terms(self, side: str, block: int, base: Background, two_lambda_star: float, weights: np.ndarray) -> Terms:
+    def tag_table(self, side: str, sealed: Sealed) -> np.ndarray:
+        """Effects [h_f, e_f] of a side's tags in a generation, on this sweep's axes; kept once a process."""
+
+        def make() -> np.ndarray:
+            mean, bias = (sealed.read_array(self.specs[f"{tag_group(side)}/{name}"]) for name in ("mean", "bias"))
+            if self.turn is not None and sealed.prefix == self.turn.before:
+                mean = mean @ self.turn.axes[: self.settings.factors, : self.settings.factors]
+            return np.hstack([mean, bias[:, None].astype(mean.dtype)])
+
+        key = Key("tags", self.storage.url, f"{sealed.prefix} in {self.folder}", side, 0)
+        kept: np.ndarray = SHELF.get(key, make)
+        SHELF.drop(lambda old: old.outdated_by(key))
+        return kept
+
+    def pull(self, side: str, own: Sealed, block: int, tau: np.ndarray) -> np.ndarray:
+        """Prior precisions times prior means of a block's traits and biases, a table's width a row."""
+        settings = self.settings
+        if side not in self.tags:
+            return np.empty((0, 0), settings.dtype)
+        place, k = self.plan.places[side][block], settings.factors
+        tile = SHELF.get(
+            Key("links", self.tags[side].tags.path, self.tags[side].tags.digest, side, block),
+            lambda: self.tags[side].of_rows(place.first, place.stop),
+            self.room.cache,
+        )
+        means = mixed(tile, self.tag_table(side, own))
+        out = np.zeros((means.shape[0], self.width), settings.dtype)
+        out[:, :k] = tau[:, None] * means[:, :k]
+        out[:, k] = settings.tau_b * means[:, k]
+        return out
+
+    def terms(
+        self, side: str, own: Sealed, block: int, base: Background, two_lambda_star: float, weights: np.ndarray
+    ) -> Terms:
         """What the update of a block takes beside its pairs."""
         settings = self.settings
-        growth = self.growth(self.marginal(side, block), weights)
+        tau = self.tau[side] * self.growth(self.marginal(side, block), weights)
         return Terms(
             settings.factors,
             row_offsets(self.width),
             self.censored * weights,
             two_lambda_star,
             base.packed.astype(settings.dtype),
-            (self.tau[side] * growth).astype(settings.dtype),
+            tau.astype(settings.dtype),
             settings.tau_b,
             settings.biases,
             self.cold,
+            self.pull(side, own, block, tau),
         )

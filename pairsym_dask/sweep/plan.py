@@ -89,9 +89,10 @@ class Plan:
     pairs: int
     solver: str = "cholesky"
     stepping: tuple[float, ...] = GRADIENTS  # what steps cost, see `solver_seconds`
+    tags: int = 0  # bytes that tags take in a process
 
     @staticmethod
-    def make(counts: Counts, settings: Settings, solver: str | None = None) -> Plan:
+    def make(counts: Counts, settings: Settings, solver: str | None = None, tags: int = 0) -> Plan:
         """A plan with the solver that an earlier sweep was made with, or the one that costs less.
 
         Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
@@ -110,6 +111,7 @@ class Plan:
             counts.nnz,
             solver or chosen + (LAST if last else ""),
             stepping if solver is None or solver.endswith(LAST) else GRADIENTS,
+            tags,
         )
 
     @cached_property
@@ -267,7 +269,7 @@ class Plan:
         row = self.table_row + (2 * self.factors + 4) * self.itemsize
         if self.steps and not self.whole[self.short]:
             row += 6 * stride_of(padded_width(self.factors)) * self.itemsize  # where the steps stand, and a direction
-        return short * row + 56 * self.cuts["items"].rows
+        return short * row + 56 * self.cuts["items"].rows + self.tags
 
     def peak_bytes(self, tasks: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""

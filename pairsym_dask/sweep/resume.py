@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, StoreError
+from ..errors import FitInterrupted, InputError, StoreError
 from ..options import positive_number, whole_number
-from ..settings import Settings
+from ..settings import SIDES, Settings
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.model_store import ModelStore
+from ..store.tags import Tags
 from .plan import Plan
 
 
@@ -94,6 +95,17 @@ def check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, st
         raise StoreError(f"{store.url} was cut into other blocks than this pairsym_dask would; give another path")
 
 
+def check_same_tags(first: Commit, tags: dict[str, Tags], store: ModelStore) -> None:
+    """Refuse to go on with other tags, in words."""
+    for side in SIDES:
+        then, now = first.tags.get(side), tags.get(side)
+        if (None if then is None else then["digest"]) == (None if now is None else now.digest):
+            continue
+        had = f"with {side[:-1]} tags of {then['path']}" if then is not None else f"without {side[:-1]} tags"
+        given = "none are given" if now is None else f"those of {now.path} are given"
+        raise StoreError(f"{store.url} holds a fit {had}, and {given}; give the same, or another path")
+
+
 def check_warm(commits: list[Commit], start: Commit, store: ModelStore) -> None:
     """Refuse to go on with a fit that did not start from this commit."""
     began = commits[0].record.get("start") if commits else None
@@ -102,3 +114,29 @@ def check_warm(commits: list[Commit], start: Commit, store: ModelStore) -> None:
             f"{store.url} holds a fit that did not start from sweep {start.sweep} of {start.storage.url}; "
             "give another path"
         )
+
+
+def interrupted(store: ModelStore) -> FitInterrupted:
+    """Where an interrupted fit stands."""
+    commits = store.commits() if store.is_model() else []
+    if not commits:
+        return FitInterrupted(f"interrupted before the first commit to {store.url}; run the same again")
+    return FitInterrupted(
+        f"interrupted: {store.url} stands at sweep {commits[-1].sweep}; run the same again to go on from there"
+    )
+
+
+def sampling_options(
+    settings: Settings, tol: Any, burn: Any, thin: Any, start: Any, tags: dict[str, Tags]
+) -> dict[str, Any]:
+    """Options of draws, none for a variational fit; those of the other kind are refused."""
+    if settings.inference == "gibbs":
+        if tol is not None:
+            raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
+        if tags:
+            raise InputError('draws do not know tags yet: leave them out, or fit with inference="variational"')
+        return {"burn": burn, "thin": 5 if thin is None else thin}
+    for name, value in (("burn", burn), ("thin", thin), ("start", start)):
+        if value is not None:
+            raise InputError(f'{name} is for draws: it needs inference="gibbs"')
+    return {}

@@ -146,7 +146,7 @@ def begin_block(job: Job, what: Gathering, sums: np.ndarray, base: Background, b
     n, dtype = sums.shape[0], job.settings.dtype
     logits = what.logits[block - what.blocks[0]]
     weights = weights_of(job, what.side, what.own, block, logits, what.log_z)
-    terms = job.terms(what.side, block, base, what.two_lambda_star, weights)
+    terms = job.terms(what.side, what.own, block, base, what.two_lambda_star, weights)
     shape = (-(-n // LANES) * LANES, stride_of(job.width))
     rows, scalars = ([np.zeros(size, dtype) for _ in range(many)] for size, many in ((shape, 5), (n, 2)))
     state = State._make([*rows, *scalars])
@@ -154,6 +154,9 @@ def begin_block(job: Job, what: Gathering, sums: np.ndarray, base: Background, b
     own_table = job.table(what.side, what.own, block)
     if job.plan.cold(job.settings):
         sums = cold_gathered.as_sums(sums, job.width, job.settings.factors)
+    if terms.pull.size:  # beside sum (c/2 - W b) z, in a new array
+        sums = sums.copy()
+        sums[:, 3 * job.width : 4 * job.width] += terms.pull
     square, variances = base.dense(dtype)
     gathered.begin_steps(
         sums, own_table, terms, square, variances, state, values.precision, values.bias, values.bias_precision

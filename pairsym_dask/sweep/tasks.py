@@ -126,7 +126,7 @@ def update_block(
     before = job.read(own, f"{side}/background", block)
     weights = weights_of(job, side, own, block, logits, log_z)
     values = job.empty_values(before.size)
-    terms = job.terms(side, block, base, two_lambda_star, weights)
+    terms = job.terms(side, own, block, base, two_lambda_star, weights)
     turned = job.turn if side == "users" else None  # to the axes of what the users' updates are based on
     alone = turned is not None and job.plan.cold(job.settings)  # its kernel turns rows by itself
     own_table = job.table(side, own, block, turned=not alone)
@@ -220,7 +220,10 @@ def solve_block(
     before = job.read(own, f"{side}/background", block)
     weights = weights_of(job, side, own, block, logits, log_z)
     values = job.empty_values(before.size)
-    terms = job.terms(side, block, base, two_lambda_star, weights)
+    terms = job.terms(side, own, block, base, two_lambda_star, weights)
+    if terms.pull.size:  # beside sum c/2 z, in a new array
+        stats = stats.copy()
+        stats[:, -job.width :] += terms.pull
     rows.solve_statistics(stats, job.table(side, own, block), terms, values)
     return close_block(job, side, block, values, before, weights)
 

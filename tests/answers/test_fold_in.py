@@ -13,7 +13,7 @@ from helpers.stores import fitted_arrays, make_store, random_counts
 from scipy.special import digamma, logsumexp
 
 import pairsym_dask as ps
-from pairsym_dask.answers import fold_in as folding
+from pairsym_dask.answers import given
 
 VARIANTS = [{}, {"biases": False}, {"selection": "constant"}, {"censored_ratio": 1.0, "tau_u": 1.0}]
 
@@ -113,7 +113,7 @@ def test_folding_in_depends_neither_on_company_nor_on_threads(small, small_model
     alone = small_model.fold_in(frame[frame["user"] == 7], count="count", threads=1)
     assert (together.users.mean[7] == alone.users.mean[0]).all()
     assert together.background[7] == alone.background[0]
-    monkeypatch.setattr(folding, "BLOCK_USERS", 3)
+    monkeypatch.setattr(given, "BLOCK_USERS", 3)
     cut = small_model.fold_in(frame, count="count")
     assert (cut.users.mean == together.users.mean).all()
 

@@ -35,6 +35,10 @@ class DenseState:
     item_background: np.ndarray  # (J,) t, sums to one
     xi_star: float
     temperature: float = 1.0  # posterior variances are temperature / precision
+    prior_users: np.ndarray | float = 0.0  # means of the priors, (I, K); see `dense_tags`
+    bias_prior_users: np.ndarray | float = 0.0  # (I,)
+    prior_items: np.ndarray | float = 0.0
+    bias_prior_items: np.ndarray | float = 0.0
 
 
 # ---- the whole algorithm ----
@@ -254,6 +258,7 @@ def step_user_bias(state, counts, xi, *, censored_ratio, tau_b) -> DenseState:
     # nu_i = sum_j c_ij (1/2 - 2 lambda_ij E[u_i^T v_j + b_j])
     #      + sum_j D' s_i t_j (-1/2 - 2 lambda_ij E[u_i^T v_j + b_j])
     nu = (counts * (0.5 - 2 * lam * rest) + censored * (-0.5 - 2 * lam * rest)).sum(axis=1)
+    nu += tau_b * state.bias_prior_users
     return replace(state, user_bias=nu / rho, user_bias_precision=rho)
 
 
@@ -264,6 +269,7 @@ def step_user_traits(state, counts, xi, *, censored_ratio, tau_u) -> DenseState:
     # E[v_j v_j^T]
     second_moment = np.array([np.outer(v, v) for v in state.item_mean])
     second_moment += np.array([np.diag(state.temperature / precision) for precision in state.item_precision])
+    prior = np.broadcast_to(state.prior_users, state.user_mean.shape)
     mean, precision = np.empty_like(state.user_mean), np.empty_like(state.user_precision)
     for i in range(len(mean)):
         # P_i = sum_j 2 lambda_ij (c_ij + D' s_i t_j) E[v_j v_j^T] + tau_u I   (Pi)
@@ -275,7 +281,7 @@ def step_user_traits(state, counts, xi, *, censored_ratio, tau_u) -> DenseState:
         pull = counts[i] * (0.5 - 2 * lam[i] * b) + censored[i] * (-0.5 - 2 * lam[i] * b)
         m = (pull[:, None] * state.item_mean).sum(axis=0)
         # the full-covariance optimum has mean P_i^-1 m_i; its closest factorised q has precisions diag(P_i)
-        mean[i] = np.linalg.solve(P, m)
+        mean[i] = np.linalg.solve(P, m + tau_u[i] * prior[i])
         precision[i] = np.diag(P)
     return replace(state, user_mean=mean, user_precision=precision)
 
@@ -309,6 +315,10 @@ def mirrored(state) -> DenseState:
         item_background=state.user_background,
         xi_star=state.xi_star,
         temperature=state.temperature,
+        prior_users=state.prior_items,
+        bias_prior_users=state.bias_prior_items,
+        prior_items=state.prior_users,
+        bias_prior_items=state.bias_prior_users,
     )
 
 
@@ -366,11 +376,12 @@ def dense_bound_at(state, counts, xi, *, censored_ratio, tau_u, tau_v, tau_b, al
     bound += ((counts.sum(axis=1) + D_censored * s) * expected_log(state.user_selection)).sum()
     bound += ((counts.sum(axis=0) + D_censored * t) * expected_log(state.item_selection)).sum()
     # E[log p] - E[log q] of u, v, b, pi, psi
-    bound += gaussian_terms(state.user_mean, state.user_precision, tau_u, state.temperature)
-    bound += gaussian_terms(state.item_mean, state.item_precision, tau_v, state.temperature)
+    bound += gaussian_terms(state.user_mean - state.prior_users, state.user_precision, tau_u, state.temperature)
+    bound += gaussian_terms(state.item_mean - state.prior_items, state.item_precision, tau_v, state.temperature)
     if biases:
-        bound += gaussian_terms(state.user_bias, state.user_bias_precision, tau_b, state.temperature)
-        bound += gaussian_terms(state.item_bias, state.item_bias_precision, tau_b, state.temperature)
+        own, its = state.user_bias - state.bias_prior_users, state.item_bias - state.bias_prior_items
+        bound += gaussian_terms(own, state.user_bias_precision, tau_b, state.temperature)
+        bound += gaussian_terms(its, state.item_bias_precision, tau_b, state.temperature)
     bound += dirichlet_terms(state.user_selection, alpha)
     bound += dirichlet_terms(state.item_selection, alpha)
     # -sum_d' E[log q(y_d')] - sum_d' E[log q(z_d')] = -D' sum_i s_i log s_i - D' sum_j t_j log t_j

@@ -73,3 +73,8 @@ def background_of(its, factors):
     packed, moments = np.zeros(statistics_size(factors)), np.zeros(6)
     whole_rows.add_background(its["table"], its["b"].size, its["t"], growth_of(its), factors, False, packed, moments)
     return Background(factors, packed), moments
+
+
+def no_pull(dtype):
+    """Of rows whose prior means are 0."""
+    return np.empty((0, 0), dtype)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.sides import DTYPES, background_of, make_pairs, make_side, plain_update
+from helpers.sides import DTYPES, background_of, make_pairs, make_side, no_pull, plain_update
 from numba import config
 
 from pairsym_dask.kernels import cold, cold_close, cold_gathered, gathered, gradients, moments, rows
@@ -58,7 +58,7 @@ def updated(dtype, n, columns, factors, biases, steps):
     wanted = plain_update(here, there, dense, censored, 0.21, tau, 0.7, biases)
     square, variances = turn.base.dense(np.dtype(dtype).name)
     packed = turn.base.packed.astype(dtype)
-    terms = rows.Terms(factors, row_offsets(width), censored, 0.21, packed, tau, 0.7, biases, True)
+    terms = rows.Terms(factors, row_offsets(width), censored, 0.21, packed, tau, 0.7, biases, True, no_pull(dtype))
     pairs = rows.Pairs(indptr[:-1], indptr[1:], indices, counts)
 
     def empty():

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.sides import DTYPES, background_of, make_pairs, make_side, plain_update
+from helpers.sides import DTYPES, background_of, make_pairs, make_side, no_pull, plain_update
 from numba import config
 
 from pairsym_dask.kernels import gathered, gradients, rows
@@ -37,8 +37,9 @@ def updated(dtype, n, columns, factors, biases, steps):
     square, variances = background.square.astype(dtype).reshape(-1), background.variances.astype(dtype)
     width = padded_width(factors)
     terms = rows.Terms(
-        factors, row_offsets(width), censored, 0.21, background.packed.astype(dtype), tau, 0.7, biases, False
-    )
+        factors, row_offsets(width), censored, 0.21, background.packed.astype(dtype), tau, 0.7, biases, False,
+        no_pull(dtype),
+    )  # fmt: skip
     pairs = rows.Pairs(indptr[:-1], indptr[1:], indices, counts)
 
     def empty():

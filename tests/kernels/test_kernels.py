@@ -7,7 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from helpers.dense import lambda_of, log_sigma
-from helpers.sides import DTYPES, background_of, growth_of, make_pairs, make_side, plain_moments, plain_update
+from helpers.sides import (
+    DTYPES,
+    background_of,
+    growth_of,
+    make_pairs,
+    make_side,
+    no_pull,
+    plain_moments,
+    plain_update,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
@@ -90,7 +99,7 @@ def test_update_of_rows_whole_and_from_partial_statistics(seed, rows, columns, f
         return kernels.Values(*(np.empty(shape, dtype) for shape in ((rows, factors), (rows, factors), rows, rows)))
 
     pairs = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts)
-    terms = kernels.Terms(factors, offsets, censored, star, base, tau, 0.7, biases, False)
+    terms = kernels.Terms(factors, offsets, censored, star, base, tau, 0.7, biases, False, no_pull(dtype))
     got = empty()
     kernels.update_rows(pairs, kernels.OtherSide(WHOLE, its["table"]), own["table"], terms, got)
     # The same from tables in pieces, statistics gathered and solved.
@@ -157,7 +166,9 @@ def test_a_kernel_keeps_its_scratch_while_other_threads_allocate():
 
     def update(_):
         out = kernels.Values(np.empty((64, factors)), np.empty((64, factors)), np.empty(64), np.empty(64))
-        terms = kernels.Terms(factors, offsets, np.ones(64), 0.2, base, np.full(64, 0.3), 0.7, True, False)
+        terms = kernels.Terms(
+            factors, offsets, np.ones(64), 0.2, base, np.full(64, 0.3), 0.7, True, False, no_pull(np.float64)
+        )
         pairs = kernels.Pairs(indptr[:-1], indptr[1:], indices, counts)
         kernels.update_rows(pairs, kernels.OtherSide(WHOLE, its["table"]), own["table"], terms, out)
         return out[0].tobytes()

@@ -38,6 +38,12 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypat
         place = Path(os.environ.get("PAIRSYM_DATA", "nowhere"))
         if not any((place / file).exists() for file in ("ml-100k-ratings.parquet", "ml-100k/u.data", "ml-100k.zip")):
             pytest.skip("PAIRSYM_DATA names no folder with MovieLens 100K")
+    if name == "cold_start.ipynb":
+        place = Path(os.environ.get("PAIRSYM_DATA", "nowhere"))
+        if not all(
+            (place / f"{file}.parquet").exists() for file in ("citeulike-cold", "citeulike-tags", "ml-100k-titles")
+        ):
+            pytest.skip("PAIRSYM_DATA names no folder with CiteULike-a and MovieLens 100K")
     monkeypatch.setenv("PAIRSYM_SMALL", "1")
     monkeypatch.setenv("PYTHONPATH", f"{WORKFLOWS.parent}{os.pathsep}{WORKFLOWS}")
     notebook = nbformat.read(WORKFLOWS / name, as_version=4)

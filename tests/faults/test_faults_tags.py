@@ -1,0 +1,57 @@
+"""Kills of a fit with tags: no committed sweep is lost, no bit differs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from helpers.faults import FaultyDisk, all_bits, in_child, operations, quick_folder, run_fit, tiny_counts, using
+
+import pairsym_dask as ps
+from pairsym_dask.store.model_store import ModelStore
+from pairsym_dask.store.verify import verify
+
+STEP = 31  # every so many operations
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path
+
+
+@pytest.mark.parametrize("fault", ["before", "torn"])
+def test_a_killed_fit_with_tags_goes_on_to_the_same_bits(folder: Path, fault: str) -> None:
+    counts = tiny_counts(folder / f"{fault}-counts.zarr")
+    links = scipy.sparse.csr_array(np.random.default_rng(0).random((11, 5)) < 0.5).astype(float)
+    tags = {"items": ps.ingest_tags(links, folder / f"{fault}-tags.zarr")}
+
+    def fit(path: Path) -> None:
+        run_fit(counts, path, tags=tags)
+
+    fit(folder / f"{fault}.zarr")
+    reference = all_bits(folder / f"{fault}.zarr")
+    many = len(operations(lambda: fit(folder / f"{fault}-counted.zarr")))
+    struck = 0
+    for at in range(2, many, STEP):
+        path = folder / f"{fault}-{at}.zarr"
+
+        def work(path: Path = path, at: int = at) -> None:
+            with using(FaultyDisk(fault, at)):
+                fit(path)
+
+        status = in_child(work)
+        assert status in (0, -9)
+        struck += status == -9
+        if ModelStore(path).is_model():
+            found = all_bits(path)
+            assert found == reference[: len(found)]
+        fit(path)
+        assert all_bits(path) == reference
+        assert verify(path).sound, str(verify(path))
+        shutil.rmtree(path)
+    assert struck > 2
