@@ -73,3 +73,12 @@ def background_of(its, factors):
     packed, moments = np.zeros(statistics_size(factors)), np.zeros(6)
     whole_rows.add_background(its["table"], its["b"].size, its["t"], growth_of(its), factors, False, packed, moments)
     return Background(factors, packed), moments
+
+
+def assert_near(values, wanted, tolerance):
+    """Every array is finite where it should be, and there as wanted."""
+    for one, two in zip(values, wanted, strict=True):
+        finite = np.isfinite(two)
+        scale = np.abs(two[finite]).max(initial=1.0)
+        assert (np.isfinite(one) == finite).all()
+        assert np.abs(one[finite] - two[finite]).max(initial=0) / scale < tolerance
