@@ -58,6 +58,8 @@ intersphinx_mapping = write_inventories(Path(tempfile.mkdtemp(prefix="inventorie
 html_theme = "furo"
 html_title = "pairsym_dask"
 html_theme_options = {"navigation_with_keys": True}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

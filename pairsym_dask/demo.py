@@ -6,6 +6,7 @@ import tempfile
 import time
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import click
 import pandas as pd
@@ -17,6 +18,7 @@ from .model import PairedSymbols
 from .pairs.ingest import ingest
 from .pairs.simulate import simulate
 from .pairs.splits import leave_one_out
+from .store.counts import Counts
 
 FILE = "debian-depends.parquet"
 PACKAGES = ("supertux", "r-cran-ggplot2", "audacity", "texlive-latex-extra", "openssh-server", "librust-tokio-dev")
@@ -37,14 +39,41 @@ def warm_up() -> str:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="pairsym-warm-up-") as place:
         folder = Path(place)
-        counts = simulate(folder / "counts.zarr", users=60, items=20, pairs=400, factors=2)
-        train, held_out = leave_one_out(counts, folder / "train.zarr")
+        simulated = simulate(folder / "simulated.zarr", users=60, items=20, pairs=400, factors=2).to_scipy().tocoo()
+        stores = _ingest(pd.DataFrame({"user": simulated.row, "item": simulated.col}), folder)
+        train, held_out = leave_one_out(stores[0], folder / "train.zarr")
         for dtype in ("float32", "float64"):
-            for selection in ("constant", "bayes"):
-                model = PairedSymbols(factors=2, dtype=dtype, selection=selection)
-                model.fit(train, folder / f"{dtype}-{selection}.zarr", sweeps=2, progress=False)
-            _ask(model, held_out)
+            for k, way in enumerate(_WAYS):
+                model = _fit(train, folder / f"{dtype}-{k}.zarr", dtype=dtype, **way)
+                _ask(model, held_out)
+                for number, store in enumerate(stores[1:] if dtype == "float32" and "inference" not in way else ()):
+                    _fit(store, folder / f"{dtype}-{k}-{number}.zarr", **way)
     return f"compiled in {time.perf_counter() - began:.0f} s; kept in {cache_folder()}"
+
+
+# Systems solved (K below 32) and stepped towards, for lists and for probabilities; full messages; draws.
+_WAYS: tuple[dict[str, Any], ...] = (
+    {"factors": 2},
+    {"factors": 64},
+    {"factors": 2, "selection": "constant"},
+    {"factors": 64, "selection": "constant"},
+    {"factors": 2, "selection": "bayes"},
+    {"factors": 2, "inference": "gibbs"},
+)
+
+
+def _ingest(pairs: pd.DataFrame, folder: Path) -> list[Counts]:
+    """Stores of numbers and of text in files; those with small, large and fractional counts, which differ for fits."""
+    pairs.to_csv(folder / "numbers.csv", index=False)
+    ("word " + pairs.astype(str)).to_csv(folder / "words.csv", index=False)
+    for name in ("numbers.csv", "words.csv"):
+        ingest(folder / name, folder / f"{name}.zarr")
+    return [ingest(pairs.assign(n=n), folder / f"counts-{n}.zarr", count="n") for n in (1, 1000, 0.5)]
+
+
+def _fit(counts: Counts, path: Path, **settings: Any) -> PairedSymbols:
+    draws: dict[str, Any] = {"burn": 1, "thin": 1} if settings.get("inference") == "gibbs" else {}
+    return PairedSymbols(**settings).fit(counts, path, sweeps=2, progress=False, **draws)
 
 
 def _ask(model: PairedSymbols, held_out: pd.DataFrame) -> None:
@@ -52,6 +81,7 @@ def _ask(model: PairedSymbols, held_out: pd.DataFrame) -> None:
     for strategy in ("mean", "ucb", "thompson"):
         model.recommend([0, 1], strategy=strategy)
     model.fold_in([0, 1])
+    model.conditional(0)
     model.similar_items(0)
     model.recommend_users(0)
     model.explain(0, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -115,11 +114,6 @@ class Fitted(Answers):
     def diagnostics(self) -> pd.DataFrame:
         """Whether the chain has settled: quantity, mean, sd, r_hat (1 is settled), effective draws, those a_second."""
         return diagnose(self._chain())
-
-    def _chain(self) -> Sequence[Commit]:
-        if not is_chain(self._fitted):
-            raise InputError('this model is a variational fit; only inference="gibbs" has draws')
-        return self._commits
 
     def score(self, held_out: pd.DataFrame) -> float:
         """Log-likelihood of a held-out pair, log p(j | i), averaged.

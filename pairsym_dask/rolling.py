@@ -81,46 +81,48 @@ def roll(
     one_of("repeated", repeated, ("error", "skip", "again"))
     keep = None if keep_last is None else whole_number("keep_last", keep_last, least=1)
     versions = Versions(folder, storage_options)
-    before = versions.newest()
-    model = _start(versions, before, start, storage_options)
-    fed = () if before is None else before.fed
+    _check_start(versions, versions.newest(), start)
     columns = Columns(user, item, count, time=options.get("time"))
     named = list(_named(source, columns, storage_options or {}))
-    fresh = _fresh(named, fed, repeated)
-    if not fresh:
-        return model
-    now = datetime.datetime.now(datetime.UTC)
-    new = tuple(Fed(name, content, now.isoformat(timespec="seconds")) for _, name, content in fresh)
-    name = versions.begin(new, now)
-    try:
-        model.update(
-            [one for one, _, _ in fresh],
-            f"{versions.url}/{name}/{COUNTS}",
-            f"{versions.url}/{name}/{MODEL}",
-            sweeps,
-            user=user,
-            item=item,
-            count=count,
-            storage_options=storage_options,
-            **options,
-        )
-    except (InputError, MemoryBudgetError):
-        versions.give_up(name)
-        raise
-    write_version(versions.storage, name, (*fed, *new))
-    if keep is not None:
-        versions.prune(keep)
+    with versions.held():
+        before = versions.newest()
+        _check_start(versions, before, start)
+        first = versions.url if start is None else start
+        model = first if isinstance(first, PairedSymbols) else load(first, storage_options=storage_options)
+        fed = () if before is None else before.fed
+        fresh = _fresh(named, fed, repeated)
+        if not fresh:
+            return model
+        now = datetime.datetime.now(datetime.UTC)
+        new = tuple(Fed(name, content, now.isoformat(timespec="seconds")) for _, name, content in fresh)
+        name = versions.begin(new, now, before)
+        try:
+            model.update(
+                [one for one, _, _ in fresh],
+                f"{versions.url}/{name}/{COUNTS}",
+                f"{versions.url}/{name}/{MODEL}",
+                sweeps,
+                user=user,
+                item=item,
+                count=count,
+                storage_options=storage_options,
+                **options,
+            )
+        except (InputError, MemoryBudgetError):
+            versions.give_up(name)
+            raise
+        write_version(versions.storage, name, (*fed, *new))
+        if keep is not None:
+            versions.prune(keep)
     return load(folder, storage_options=storage_options)
 
 
-def _start(versions: Versions, before: Version | None, start: Any, options: dict[str, Any] | None) -> PairedSymbols:
-    if before is not None:
-        if start is not None:
-            raise InputError(f"{versions.url} has versions already; start is for the first update")
-        return load(versions.url, storage_options=options)
-    if start is None:
+def _check_start(versions: Versions, before: Version | None, start: Any) -> None:
+    """A first update needs a model to start from, and a later one must not have another."""
+    if before is not None and start is not None:
+        raise InputError(f"{versions.url} has versions already; start is for the first update")
+    if before is None and start is None:
         raise InputError(f"{versions.url} holds no version yet; give the fitted model to start from (start, --start)")
-    return start if isinstance(start, PairedSymbols) else load(start, storage_options=options)
 
 
 def _named(source: Any, columns: Columns, options: dict[str, Any]) -> Any:

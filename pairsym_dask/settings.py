@@ -35,7 +35,7 @@ _MODEL: dict[str, Any] = {
 }  # fmt: skip
 _BY_COUNTS = ("prior_growth", "background_users", "background_items")  # levers that need selection="counts"
 # What stores that do not know of a setting were fitted with.
-_BEFORE = {**_OFF, "inference": "variational", "hyperpriors": True}
+_BEFORE = {**_OFF, "inference": "variational", "hyperpriors": True, "components": 1}
 POPULARITY_OF_DRAWS = 1.0  # the model's own p(j | i) ranks best where the posterior is exact
 POPULARITY = 0.35  # exponent of the ranking; docs/study.md has the evidence for this and for the defaults below
 
@@ -108,6 +108,9 @@ class GivenSettings:
     hyperpriors: bool = _setting(
         True, "Whether draws include the priors of traits and biases; otherwise those stay at the taus."
     )
+    components: int = _setting(
+        1, "N of draws: a pair is selected with odds sum_n rho_n pi_in psi_jn, a mixture; 1 is the model itself."
+    )
 
 
 @dataclass(unsafe_hash=True)
@@ -122,6 +125,7 @@ class Settings(GivenSettings):
                 self.__dict__[name] = value
         checked: dict[str, Any] = {
             "factors": whole_number("factors", self.factors, least=1),
+            "components": whole_number("components", self.components, least=1),
             "random_state": seed(self.random_state),
             "biases": truth("biases", self.biases),
             "hyperpriors": truth("hyperpriors", self.hyperpriors),
@@ -142,6 +146,10 @@ class Settings(GivenSettings):
                         f"{name}={getattr(self, name)!r} needs selection='counts'; "
                         f"with selection={self.selection!r} it must be {_OFF[name]!r}"
                     )
+        if self.inference != "gibbs" and self.components > 1:
+            raise InputError(
+                f"components={self.components} needs inference='gibbs': a variational fit selects by one component"
+            )
         if self.inference == "gibbs":
             for name, off in _OFF.items():
                 if getattr(self, name) != off:

@@ -3,7 +3,8 @@
 Pairs are drawn from the model itself, c_ij ~ Poisson(M pi_i psi_j sigma(a_ij)), so that energies, their differences
 and p(j | i) are known. The censored ratio is the true one, or wrong by a factor; priors are learned (hyperpriors).
 
-python workflows/draw_coverage.py --sets small,sparse
+python workflows/draw_coverage.py --sets sparse,square
+python workflows/draw_coverage.py --sets sparse --wrong 3
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--wrong", type=float, default=1.0, help="factor by which the censored ratio is wrong")
     parser.add_argument("--longer", type=int, default=1, help="so many times the sweeps, for the same number of draws")
     parser.add_argument("--random-state", type=int, default=0)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--results", default="workflows/results")
     arguments = parser.parse_args()
     results = {}
@@ -111,14 +113,14 @@ def main() -> None:
             counts, truth, ratio = simulate(shape, folder / "counts.zarr", rng)
             settings = {"factors": shape.factors, "censored_ratio": arguments.wrong * ratio}
             start = ps.PairedSymbols(**settings, selection="constant").fit(
-                counts, folder / "fit.zarr", sweeps=20, progress=False
+                counts, folder / "fit.zarr", sweeps=20, progress=False, threads=arguments.threads
             )
             began, sweeps = time.perf_counter(), arguments.longer * shape.sweeps
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the chain has not settled")
                 chain = ps.PairedSymbols(**settings, inference="gibbs").fit(
                     counts, folder / "chain.zarr", sweeps=sweeps, burn=sweeps // 3, thin=2 * arguments.longer,
-                    start=start, progress=False,
+                    start=start, progress=False, threads=arguments.threads,
                 )  # fmt: skip
             seconds = time.perf_counter() - began
             diagnostics = chain.diagnostics
@@ -137,11 +139,11 @@ def main() -> None:
                 sep="\n  ",
             )
             print(f"  {seconds:.0f} s, r_hat {results[name]['r_hat']:.2f}, effective {results[name]['effective']:.0f}")
+            told = {"wrong": arguments.wrong, "longer": arguments.longer, "sweeps": sweeps, **results[name]}
+            which = name if arguments.wrong == 1 else f"{name}_wrong_{arguments.wrong:g}"
+            benchmarking.save(f"draw_coverage_{which}", told, arguments.results)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    benchmarking.save(
-        "draw_coverage", {"wrong": arguments.wrong, "longer": arguments.longer, **results}, arguments.results
-    )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def tuned(place: study.Place, trials: int) -> dict[str, dict[str, Any]]:
         contender, scores = CONTENDERS[name], []
         tried = contender.trials(trials, place.options.seed)
         for settings in tried:
-            model, _ = contender.fit(settings, train, "")
+            model = contender.fit(settings, train, "")
             scores.append(ps.evaluate(model, held_out, n=10).overall["ndcg"])
         best[name] = tried[int(np.argmax(scores))]
         print(f"{place.name} {name}: {best[name]} of {len(tried)}, valid NDCG@10 {max(scores):.4f}", flush=True)
@@ -65,7 +65,7 @@ def judged(place: study.Place, chosen: dict[str, dict[str, Any]]) -> dict[str, p
         )
         found[name] = ps.evaluate(model, place.held_out, n=[10])
     for name, settings in chosen.items():
-        model, _ = CONTENDERS[name].fit(settings, place.train, "")
+        model = CONTENDERS[name].fit(settings, place.train, "")
         found[name] = ps.evaluate(model, place.held_out, n=[10])
     return {name: rows(one) for name, one in found.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -10,8 +11,10 @@ import pandas as pd
 
 from ..errors import InputError
 from ..settings import SIDES
+from ..store.commit import Commit
 from . import draw_neighbours
-from .draws import DrawPredictor, draws_dataset, draws_of, is_chain
+from .draw_export import arviz_data, chains_dataset
+from .draws import DrawPredictor, is_chain
 from .lists import Lists
 from .neighbours import export_factors, export_table, similar, users_for
 from .predict import lazy_dataset
@@ -252,22 +255,55 @@ class Answers(Lists):
         factors = export_factors(self._predictor, side, path)
         return pd.DataFrame(factors, pd.Index(self.counts.labels(side), name=side[:-1])) if labelled else factors
 
-    def to_xarray(self) -> Any:
+    def to_xarray(self, *others: Answers) -> Any:
         """Every array of the opened sweep, lazy and labelled.
+
+        Parameters
+        ----------
+        *others : PairedSymbols
+            Of draws: chains of the same counts and settings with other seeds, joined along chain.
 
         Returns
         -------
         xarray.Dataset
             user_mean(user, factor), user_precision, user_bias, ... item_background(item). Of draws: user_traits(chain,
             draw, user, factor), user_bias, user_selection (pi), the items' with psi, and log_likelihood(chain, draw);
-            chain
-            is the random_state, so that models of several seeds can be concatenated.
+            chain is the random_state.
 
         Examples
         --------
         >>> ps.load("model.zarr").to_xarray()["item_mean"].dims
         ('item', 'factor')
         """
-        if is_chain(self._fitted):
-            return draws_dataset(draws_of(self._commits), self.counts)
+        if is_chain(self._fitted) or others:
+            return chains_dataset([model._chain() for model in (self, *others)], self.counts)
         return lazy_dataset(self._fitted, self.counts)
+
+    def to_arviz(self, *others: Answers) -> Any:
+        """Draws as arviz takes them, lazy and labelled; arviz must be installed.
+
+        Parameters
+        ----------
+        *others : PairedSymbols
+            Chains of the same counts and settings with other seeds, joined along chain.
+
+        Returns
+        -------
+        arviz.InferenceData or xarray.DataTree
+            Whichever the installed arviz works with: the group posterior, as `to_xarray` has it, and sample_stats with
+            log_likelihood.
+
+        Examples
+        --------
+        >>> ps.load("model.zarr").to_arviz()
+        Traceback (most recent call last):
+        ...
+        pairsym_dask.errors.InputError: this model is a variational fit; only inference="gibbs" has draws
+        """
+        return arviz_data([model._chain() for model in (self, *others)], self.counts)
+
+    def _chain(self) -> Sequence[Commit]:
+        """The sweeps of a chain; an error for a variational fit."""
+        if not is_chain(self._fitted):
+            raise InputError('this model is a variational fit; only inference="gibbs" has draws')
+        return self._commits

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -19,6 +20,7 @@ from ..run.execute import run_tasks
 from ..store.commit import Commit
 from ..store.counts import MARK, Counts
 from ..store.counts_writer import claim
+from ..store.disk import partial_name
 from ..store.ours import Names
 from ..store.storage import Storage, is_local, local_path, open_storage
 from .draws import predictor_once
@@ -85,7 +87,7 @@ def recommend_all(
     """
     target = os.fspath(path)
     csv = target.lower().endswith(".csv")
-    if csv and is_local(target) and os.path.exists(local_path(target)):
+    if csv and _exists(target, storage_options):
         raise StoreError(f"{target} exists already; remove it first, or give another path")
     storage = open_storage(f"{target}.parts" if csv else path, storage_options)
     claim(storage, "folder of recommendations", UNFINISHED, NAMES)
@@ -105,10 +107,17 @@ def recommend_all(
     return sum(rows)
 
 
+def _exists(target: str, options: dict[str, Any] | None) -> bool:
+    if is_local(target):
+        return os.path.exists(local_path(target))
+    folder, _, name = target.rpartition("/")
+    return open_storage(folder, options).exists(name)
+
+
 def _gather(storage: Storage, target: str, parts: int, options: dict[str, Any]) -> None:
     """One file of all parts; it has its name only when it is whole."""
     if is_local(target):
-        partial = f"{local_path(target)}.partial"
+        partial = partial_name(Path(local_path(target)))
         with open(partial, "wb") as file:
             for block in range(parts):
                 file.write(storage.read(part_key(block, True)))

@@ -29,10 +29,9 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanati
         mine = np.append(me.traits[d, 0], me.bias[d, 0]).astype(np.float64)[:size]
         energy = z @ mine + items.bias
         prior = Prior.decode(commit.record["priors"]["users"], commit.settings.factors)
-        rate = (1 + commit.settings.censored_ratio) * counts.total * float(
-            read_rows(commit, "users/selection", np.array([user]))[0] / commit.scalar("selected_users")
-        )  # fmt: skip
-        censored = rate * items.psi * expit(-energy)  # E[n'_ij]
+        chosen = read_rows(commit, "users/selection", np.array([user])).reshape(-1) / commit.selected("users").sum()
+        rate = (1 + commit.settings.censored_ratio) * counts.total
+        censored = rate * (chosen @ items.psi) * expit(-energy)  # E[n'_ij]
         weight = polya_gamma_mean(energy)
         shown = np.zeros(energy.size)
         shown[seen] = count
@@ -50,7 +49,7 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanati
     taken, unseen, apart = (parts / predictor.size).tolist()
     first = {"item bias": bias / predictor.size, "other users": taken}
     last = {"censored pairs": unseen, "draws about their mean": apart}
-    popularity = float(predictor.popularity[item])
+    popularity = float(np.mean([np.atleast_2d(predictor.offered(me, d))[0, item] for d in range(predictor.size)]))
     total = Total(float(energies.mean()), float(energies.std()), float(expit(energies).mean()), popularity)
     pair = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
     return add_up(counts, pair, n, (seen, count, pulls / predictor.size), first, last, total)

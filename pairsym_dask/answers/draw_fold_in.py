@@ -17,6 +17,7 @@ from ..pairs.parts import Columns as Named
 from ..run.execute import Executor, Steps
 from ..sampler.halves import Columns, Drawn, Keys, draw_own, draw_selection
 from ..sampler.hyper import Prior
+from ..settings import Settings
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.cuts import Tile
@@ -44,20 +45,20 @@ def fold_in(
         for k, (first, stop) in enumerate(blocks)
     ]
     parts = Executor(client, threads).run(steps.graph, keys)
-    users = SymbolDraws(*(np.concatenate([part[k] for part in parts], axis=1) for k in (0, 1)))
+    users = SymbolDraws(*(np.concatenate([part[k] for part in parts], axis=1) for k in (0, 1, 2)))
     sound = np.isfinite(users.bias).all(0) & np.isfinite(users.traits).all((0, 2))
     if not sound.all():
         raise NumericError(f"the draws of the folded-in user {labels[int(np.argmin(sound))]!r} are not finite")
     numbers = counts.shape[0] + np.arange(labels.size)
     audience = Audience(users, pairs.indptr, pairs.indices, labels, numbers)
-    background = np.concatenate([part[2] for part in parts])
+    background = np.concatenate([part[3] for part in parts])
     return Folded(str(predictor.commit.record["digest"]), audience, background, pairs.counts)
 
 
 def fold_block(
     model: tuple[list[Commit], Counts], first: int, pairs: Tile
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Task: traits (draws, users, K), biases (draws, users) and mean selection of some users, counted from `first`."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Task: traits, biases and parts of some users as `SymbolDraws` has them, and mean selection, from `first` on."""
     commits, counts = model
     settings = commits[0].settings
     marginal = sum_rows(pairs.indptr, pairs.counts)
@@ -66,25 +67,33 @@ def fold_block(
     now = Drawn(
         np.tile(prior.mean, (n, 1)).astype(settings.dtype),
         np.full(n, prior.bias_mean * settings.biases, settings.dtype),
-        settings.alpha + (1 + settings.censored_ratio) * marginal,
+        _started(settings, commits[0], marginal),
     )
     traits, bias = np.empty((len(commits), n, settings.factors), settings.dtype), np.empty((len(commits), n))
-    selection = np.zeros(n)
+    parts, selection = np.ones((len(commits), n, settings.components)), np.zeros(n)
     for d, commit in enumerate(commits):
         prior = _prior(commit)
         arrays = (commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in ("traits", "bias", "selection"))
         columns = Columns.make(Drawn(*arrays), settings.factors)
-        total = commit.scalar("selected_users")
+        total = float(commit.selected("users").sum())
         scale = (1 + settings.censored_ratio) * counts.total / total
         for k in range(EACH if d else BURN + EACH):
             keys = Keys(settings.random_state, FOLDED + commit.sweep * (BURN + EACH) + k)
             drawn = draw_own(
-                keys, settings, "users", first, now, scale * now.selection, pairs, columns, prior, lambda row: None
+                keys, settings, "users", first, now, scale * now.chosen, pairs, columns, prior, lambda row: None
             )
-            now = Drawn(*drawn[:2], draw_selection(keys, settings, "users", first, marginal + drawn[2]))
+            now = Drawn(*drawn[:2], draw_selection(keys, settings, "users", first, drawn[2]))
         traits[d], bias[d] = now.traits, now.bias
-        selection += now.selection / total
-    return traits, bias, selection / len(commits)
+        parts[d] = now.chosen / now.chosen.sum(1, keepdims=True)
+        selection += now.chosen.sum(1) / total
+    return traits, bias, parts, selection / len(commits)
+
+
+def _started(settings: Settings, commit: Commit, marginal: np.ndarray) -> np.ndarray:
+    """Selection that new users begin with, of each component what the fit has of it on the whole."""
+    selection = settings.alpha + (1 + settings.censored_ratio) * marginal
+    chosen = commit.selected("users")
+    return selection if chosen.size == 1 else np.asarray(selection[:, None] * chosen / chosen.sum())
 
 
 def _prior(commit: Commit) -> Prior:

@@ -91,7 +91,9 @@ def users_for(
     """The n users whom an item suits best over all draws: user, rank, probability p(i | j), sigma, sd, low, high."""
     items = [predictor.items(d) for d in range(predictor.size)]
     rows = np.stack([np.append(one.traits[item].astype(np.float64), one.bias[item]) for one in items])
-    found = over_users("recommend-item", _users_block, predictor, (item, rows, n, exclude_seen, popularity), where)
+    parts = np.stack([one.psi[:, item] / one.psi[:, item].sum() for one in items])
+    asked = (item, rows, parts, n, exclude_seen, popularity)
+    found = over_users("recommend-item", _users_block, predictor, asked, where)
     totals = np.sum([part[-1] for part in found], axis=0)
     places, score = (np.concatenate([part[k] for part in found]) for k in (0, 1))
     energies, chosen = (np.concatenate([part[k] for part in found], axis=1) for k in (2, 3))
@@ -143,16 +145,20 @@ def _moments_block(commits: list[Commit], counts: Counts, block: int) -> np.ndar
 
 
 def _users_block(
-    commits: list[Commit], counts: Counts, block: int, item: int, rows: np.ndarray, n: int, exclude_seen: bool,
-    popularity: float,
+    commits: list[Commit], counts: Counts, block: int, item: int, rows: np.ndarray, parts: np.ndarray, n: int,
+    exclude_seen: bool, popularity: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The n best users of a block: positions, scores, energies and pi by draw, and what pi sigma sums to by draw."""
+    """The n best users of a block: positions, scores, energies and pi by draw, and what pi sigma sums to by draw.
+
+    `parts` (draws, components) are which components the item is selected by.
+    """
     positions = np.arange(*counts.cuts["users"].row_range(block))
     energies, chosen = np.empty((2, len(commits), positions.size))
     for d, commit in enumerate(commits):
         users = _read(commit, positions)
         energies[d] = users[:, :-1] @ rows[d, :-1] + users[:, -1] + rows[d, -1]
-        chosen[d] = read_rows(commit, "users/selection", positions) / commit.scalar("selected_users")
+        selection = read_rows(commit, "users/selection", positions).reshape(positions.size, -1)
+        chosen[d] = (selection * parts[d]).sum(1) / commit.selected("users").sum()
     shown = expit(energies)
     score, totals = shown.mean(0) * chosen.mean(0) ** popularity, (shown * chosen).sum(1)
     kept = np.ones(positions.size, bool)

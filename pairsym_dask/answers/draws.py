@@ -16,7 +16,6 @@ from scipy.special import expit
 
 from ..errors import InputError
 from ..run.process import read_once
-from ..settings import SIDES
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from .predict import SCORES, Audience, Predictor, StoredUsers, label_table, predictor_of
@@ -39,18 +38,28 @@ def draws_of(commits: Sequence[Commit]) -> list[Commit]:
 
 @dataclass(frozen=True)
 class SymbolDraws:
-    """Draws of some symbols of a side: traits (draws, symbols, K) and biases (draws, symbols)."""
+    """Draws of some users: traits (draws, users, K) and biases (draws, users).
+
+    `parts` (draws, users, components) are which component of selection a user is selected by: shares that sum to one.
+    """
 
     traits: np.ndarray
     bias: np.ndarray
+    parts: np.ndarray
 
     @staticmethod
-    def read(commits: list[Commit], side: str, positions: np.ndarray) -> SymbolDraws:
-        parts = [[read_rows(commit, f"{side}/{name}", positions) for commit in commits] for name in ("traits", "bias")]
-        return SymbolDraws(*(np.stack(part) for part in parts))
+    def read(commits: list[Commit], positions: np.ndarray) -> SymbolDraws:
+        traits, bias = (
+            np.stack([read_rows(commit, f"users/{name}", positions) for commit in commits])
+            for name in ("traits", "bias")
+        )
+        if commits[0].settings.components == 1:
+            return SymbolDraws(traits, bias, np.ones((*bias.shape, 1)))
+        selection = np.stack([read_rows(commit, "users/selection", positions) for commit in commits])
+        return SymbolDraws(traits, bias, selection / selection.sum(2, keepdims=True))
 
     def take(self, rows: Any) -> SymbolDraws:
-        return SymbolDraws(self.traits[:, rows], self.bias[:, rows])
+        return SymbolDraws(self.traits[:, rows], self.bias[:, rows], self.parts[:, rows])
 
     def __len__(self) -> int:
         return self.bias.shape[1]
@@ -58,18 +67,26 @@ class SymbolDraws:
 
 @dataclass(frozen=True)
 class ItemDraw:
-    """One draw of all items, with psi."""
+    """One draw of all items, with psi (components, items) and how much is selected by each component."""
 
     traits: np.ndarray
     bias: np.ndarray
     psi: np.ndarray
+    shares: np.ndarray
 
     @staticmethod
     def read(commit: Commit) -> ItemDraw:
         traits, bias, selection = (
             commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in ("traits", "bias", "selection")
         )
-        return ItemDraw(traits, bias, selection / selection.sum())
+        psi = np.array([column / column.sum() for column in np.ascontiguousarray(selection.reshape(len(bias), -1).T)])
+        chosen = commit.selected("users")
+        return ItemDraw(traits, bias, psi, chosen / chosen.sum())
+
+    @property
+    def popularity(self) -> np.ndarray:
+        """How often items are selected, whoever the user is."""
+        return self.psi[0] if len(self.psi) == 1 else np.asarray(self.shares @ self.psi)
 
 
 class DrawPredictor:
@@ -82,10 +99,10 @@ class DrawPredictor:
         self._kept: dict[int, ItemDraw] = {}
         self._reading = threading.Lock()
         rows, settings = self.commit.record["rows"]["items"], self.commit.settings
-        each = rows * ((settings.factors + 1) * np.dtype(settings.dtype).itemsize + 8)
+        each = rows * ((settings.factors + 1) * np.dtype(settings.dtype).itemsize + 8 * settings.components)
         self._room = KEPT // max(each, 1)
         # E[psi_j]
-        self.popularity = np.mean([self.items(d).psi for d in range(self.size)], axis=0)
+        self.popularity = np.mean([self.items(d).popularity for d in range(self.size)], axis=0)
 
     @property
     def size(self) -> int:
@@ -102,7 +119,7 @@ class DrawPredictor:
             return items
 
     def users(self, positions: np.ndarray) -> SymbolDraws:
-        return SymbolDraws.read(self.commits, "users", positions)
+        return SymbolDraws.read(self.commits, positions)
 
     def stored(self, positions: np.ndarray) -> StoredUsers:
         """Users of the store, to be read a part at a time."""
@@ -133,17 +150,27 @@ class DrawPredictor:
             out[draw] += users.bias[draw] + items.bias[columns]
         return out
 
-    def averages(self, users: SymbolDraws) -> tuple[np.ndarray, np.ndarray]:
-        """sigma and p(j | i) for all users x items, each averaged over draws, float64."""
+    def offered(self, users: SymbolDraws, draw: int) -> np.ndarray:
+        """How likely items are selected for users in one draw: psi_j for all of them, or (users, items)."""
+        psi = self.items(draw).psi
+        return psi[0] if len(psi) == 1 else np.asarray(users.parts[draw] @ psi)
+
+    def averages(self, users: SymbolDraws) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """sigma and p(j | i) for all users x items, and what is offered, each averaged over draws, float64."""
         sigma, p = np.zeros((2, len(users), self.counts.shape[1]))
+        several = self.commit.settings.components > 1
+        offered = np.zeros_like(p) if several else self.popularity
         for draw in range(self.size):
             shown = expit(self.energy(users, draw)).astype(np.float64)
             sigma += shown
-            shown *= self.items(draw).psi
+            psi = self.offered(users, draw)
+            shown *= psi
             p += shown / shown.sum(1, keepdims=True)
+            if several:
+                offered += psi / self.size
         sigma /= self.size
         p /= self.size
-        return sigma, p
+        return sigma, p, offered
 
     def upper(self, users: SymbolDraws, interval: float) -> np.ndarray:
         """Upper ends of the credible intervals of sigma for all users x items."""
@@ -163,7 +190,8 @@ class DrawPredictor:
 
     def scores(self, users: SymbolDraws, popularity: float) -> np.ndarray:
         """sigma * E[psi]^popularity for some users and all items: what recommendations are ranked by."""
-        return np.asarray(self.averages(users)[0] * self.popularity**popularity)
+        sigma, _, offered = self.averages(users)
+        return np.asarray(sigma * offered**popularity)
 
     def probability(self, users: SymbolDraws, columns: np.ndarray, interval: float) -> dict[str, np.ndarray]:
         """p(shown | i, j) of pairs with its interval, see `beliefs_over`."""
@@ -186,12 +214,12 @@ class DrawPredictor:
     def table(self, audience: Audience, query: Query) -> tuple[pd.DataFrame, np.ndarray]:
         """The best items of every row of an audience, best first: user, item, rank (row, position); and p(j | i)."""
         users, items = audience.users, self.counts.shape[1]
-        sigma, p = self.averages(users)
+        sigma, p, offered = self.averages(users)
         if query.strategy == "thompson":
             sigma = expit(self.energy(users, draw_number(query.random_state, self.size))).astype(np.float64)
         elif query.strategy == "ucb":
             sigma = self.upper(users, query.interval)
-        scores = sigma * self.popularity**query.popularity
+        scores = sigma * offered**query.popularity
         scores[:, ~query.allowed(items)[:-1]] = -1.0
         if query.exclude_seen:
             scores[np.repeat(np.arange(len(users)), np.diff(audience.indptr)), audience.seen] = -1.0
@@ -249,45 +277,3 @@ def predictor_once(commits: Sequence[Commit], counts: Counts) -> Predictor | Dra
         return predictor_of(last, counts)
     key = (last.storage.url, str(last.record["digest"]), len(commits))
     return read_once("draws", key, lambda: DrawPredictor(draws_of(commits), counts))
-
-
-def draws_dataset(commits: list[Commit], counts: Counts) -> Any:
-    """Every draw as lazy xarray variables over chain and draw, labels as coordinates; pi and psi sum to one."""
-    import dask
-    import dask.array as da
-    import xarray as xr
-
-    read = dask.delayed(_read_block, pure=True)
-    variables: dict[str, Any] = {}
-    for path, spec in commits[0].arrays.items():
-        side, array = path.split("/")
-        draws = []
-        for commit in commits:
-            total = commit.scalar(f"selected_{side}") if array == "selection" else 1.0
-            blocks = []
-            for b in range(spec.grid[0]):
-                index = (b,) + (0,) * (len(spec.shape) - 1)
-                name = f"read-{path.replace('/', '-')}-{commit.record['digest'][:8]}-{b}"
-                block = read(commit, path, index, total, dask_key_name=name)
-                blocks.append(da.from_delayed(block, spec.extent(index), spec.dtype))
-            draws.append(da.concatenate(blocks))
-        variables[f"{side[:-1]}_{array}"] = (("chain", "draw", *spec.dimension_names), da.stack(draws)[None])
-    likelihood = np.array([[commit.scalar("log_likelihood") for commit in commits]])
-    variables["log_likelihood"] = (("chain", "draw"), likelihood)
-    settings = commits[-1].settings
-    return xr.Dataset(
-        variables,
-        coords={
-            "chain": [settings.random_state],
-            "draw": [commit.sweep for commit in commits],
-            **{side[:-1]: counts.labels(side) for side in SIDES},
-        },
-        attrs={  # netCDF knows no truth values
-            name: int(value) if isinstance(value, bool) else value for name, value in settings.to_dict().items()
-        },
-    )
-
-
-def _read_block(commit: Commit, path: str, index: tuple[int, ...], total: float) -> np.ndarray:
-    block = commit.sealed.read_block(commit.arrays[path], *index)
-    return block if total == 1.0 else np.asarray(block / total)

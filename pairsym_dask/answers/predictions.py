@@ -137,8 +137,9 @@ class Predictions(ABC):
         -------
         pandas.DataFrame
             user, item, `sigma` (the probability averaged over the posterior of the energy, by MacKay's approximation),
-            `sd` (standard deviation of the energy), `low` and `high` (ends of the central credible interval of the
-            probability). A variational interval is too narrow about the truth: docs/uncertainty.md says by how much.
+            `sd` (standard deviation of the energy), `low` and `high`: of draws the ends of a credible interval of
+            the probability, of a variational fit those of an interval of the approximation, which is far narrower than
+            what is known (docs/uncertainty.md says by how much).
 
         Examples
         --------

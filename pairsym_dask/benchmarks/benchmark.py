@@ -21,14 +21,14 @@ from tqdm import tqdm
 
 from ..display import cards as display
 from ..errors import InputError
-from ..evaluation.evaluate import evaluate
+from ..evaluation.evaluate import evaluate_ways
 from ..options import seed, whole_number
 from ..pairs.ingest import ingest
 from ..store.counts import Counts, open_counts
 from .contenders import CONTENDERS, Contender
 from .parts import Parts
 
-VERSION = 1  # of the record
+VERSION = 2  # of the record
 N = 20  # the length of lists that public tables have
 MEASURES = ("recall", "ndcg", "R", "log_likelihood")
 METRICS = ("recall", "ndcg", "R")
@@ -96,9 +96,9 @@ def benchmark(
 ) -> Benchmark:
     """Tune contenders on a set's validation part and report them on its test part.
 
-    Every contender gets the same number of trials, or as many as its space has; a trial is fitted to the training part
-    and
-    judged on the validation part. What the record has already is not run again.
+    Every contender gets the same number of trials, or as many as its space has; a trial is one fit to the training
+    part, judged on the validation part (this package's model by the best of a few exponents of popularity, which take
+    no other fit). What the record has already is not run again.
 
     Parameters
     ----------
@@ -177,14 +177,24 @@ def _open_record(path: Path, head: dict[str, Any]) -> dict[str, Any]:
     if not path.exists():
         return {**head, "contenders": {}}
     try:
-        record = json.loads(path.read_text())
+        record = _renewed(json.loads(path.read_text()))
         there = {name: record[name] for name in head}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is in the way: it is not the record of a benchmark") from None
     for name, value in head.items():
         if there[name] != value:
             raise InputError(f"{path} is the record of another benchmark: its {name} is {there[name]!r}, not {value!r}")
     return dict(record)
+
+
+def _renewed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as it is written now: the first version had the exponent of popularity among the settings."""
+    if record["version"] != 1:
+        return record
+    for one in record["contenders"].values():
+        for trial in [*one["trials"], *filter(None, [one.get("chosen")])]:
+            trial["popularity"] = trial["settings"].pop("popularity", None)
+    return {**record, "version": VERSION}
 
 
 @dataclass(frozen=True)
@@ -201,11 +211,12 @@ class _Runner:
     def run(self, name: str, contender: Contender, progress: bool) -> None:
         metric, random_state = self.record["metric"], self.record["random_state"]
         mine = self.record["contenders"].setdefault(name, {"trials": []})
-        done = {json.dumps(one["settings"], sort_keys=True): one for one in mine["trials"]}
+        done = {json.dumps(one["settings"], sort_keys=True) for one in mine["trials"]}
         for settings in contender.trials(self.trials, random_state):
             if json.dumps(settings, sort_keys=True) in done:
                 continue
-            found = self._judge(contender, settings, "train", "valid", self.record["judged_users"])
+            judged = (contender.popularities, "train", "valid", self.record["judged_users"])
+            found = max(self._judge(contender, settings, *judged), key=lambda one: one[metric])
             mine["trials"].append({"settings": settings, **found})
             self._write()
             if progress:
@@ -213,27 +224,35 @@ class _Runner:
         best = max(mine["trials"], key=lambda one: one[metric])
         if mine.get("chosen") != best or "test" not in mine:
             mine["chosen"] = best
-            mine["test"] = self._judge(contender, best["settings"], "both", "test", None)
+            (test,) = self._judge(contender, best["settings"], (best["popularity"],), "both", "test", None)
+            mine["test"] = {name: value for name, value in test.items() if name != "popularity"}
             self._write()
         if progress:
             test = mine["test"]
             tqdm.write(f"{name}: recall@{N} {test['recall']:.4f}, NDCG@{N} {test['ndcg']:.4f} on test")
 
     def _judge(
-        self, contender: Contender, settings: dict[str, Any], fitted: str, judged: str, users: int | None
-    ) -> dict[str, Any]:
-        """Fit to one part, judge by another."""
+        self,
+        contender: Contender,
+        settings: dict[str, Any],
+        popularities: Sequence[float | None],
+        fitted: str,
+        judged: str,
+        users: int | None,
+    ) -> list[dict[str, Any]]:
+        """Fit to one part, judge by another, once for each exponent of popularity."""
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=self.place) as folder:
-            model, ranking = contender.fit(
-                settings, self._store(fitted), os.path.join(folder, "model.zarr"), self.threads
-            )
-            seconds = time.perf_counter() - began
+            model = contender.fit(settings, self._store(fitted), os.path.join(folder, "model.zarr"), self.threads)
+            seconds = round(time.perf_counter() - began, 2)
             held_out = self.parts.held_out(judged, users, self.record["random_state"])
-            overall = evaluate(model, held_out, n=N, threads=self.threads, **ranking).overall
-        measured = {name: float(overall[name]) for name in MEASURES}
+            ways = evaluate_ways(model, held_out, popularities, N, threads=self.threads)
+        rows = [{name: float(way.overall[name]) for name in MEASURES} for way in ways]
         # JSON has no NaN: a system without probabilities has no log-likelihood.
-        return {k: v if np.isfinite(v) else None for k, v in measured.items()} | {"seconds": round(seconds, 2)}
+        return [
+            {"popularity": g, **{k: v if np.isfinite(v) else None for k, v in row.items()}, "seconds": seconds}
+            for g, row in zip(popularities, rows, strict=True)
+        ]
 
     def _store(self, fitted: str) -> Counts:
         """The counts store of the training part, or of train + valid; every symbol of the set is in both."""

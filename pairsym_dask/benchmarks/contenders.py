@@ -14,17 +14,19 @@ from typing import Any
 import numpy as np
 
 from .. import baselines
+from ..evaluation.tune import POPULARITIES
 from ..model import PairedSymbols
 from ..store.counts import Counts
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A system, settings that it always has, and those that are searched."""
+    """A system, settings that it always has, those that are searched, and exponents, all tried on the same fit."""
 
     system: type
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    popularities: Sequence[float | None] = (None,)
 
     def trials(self, most: int, random_state: int) -> list[dict[str, Any]]:
         """So many different combinations, drawn at random; all of them where there are no more."""
@@ -39,35 +41,25 @@ class Contender:
             for one in drawn
         ]
 
-    def fit(
-        self, settings: Mapping[str, Any], counts: Counts, path: str, threads: int | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """A fitted model, and how to rank with it; a model store goes to `path`."""
+    def fit(self, settings: Mapping[str, Any], counts: Counts, path: str, threads: int | None = None) -> Any:
+        """A fitted model; a model store goes to `path`."""
         given = {**self.fixed, **settings}
         if self.system is PairedSymbols:
             if "tau" in given:
                 given |= dict.fromkeys(("tau_u", "tau_v"), given.pop("tau"))
-            ranking = {"popularity": given.pop("popularity")} if "popularity" in given else {}
             sweeps = given.pop("sweeps", 20)
-            model = PairedSymbols(**given).fit(counts, path, sweeps=sweeps, threads=threads, progress=False)
-            return model, ranking
+            return PairedSymbols(**given).fit(counts, path, sweeps=sweeps, threads=threads, progress=False)
         names = {one.name for one in fields(self.system)}
         # Only where the result does not depend on it: threads of BPR write to the same parameters without locks.
         if "threads" in names and self.system in (baselines.IALS, baselines.ImplicitALS):
             given["threads"] = threads or os.cpu_count() or 1
-        return self.system(**given).fit(counts), {}
+        return self.system(**given).fit(counts)
 
 
 def paired_symbols(factors: int) -> Contender:
     """This package's model at a number of factors; "tau" stands for the traits of both sides."""
-    space = {
-        "tau": (0.5, 0.7, 1.0),
-        "temperature": (0.0, 0.1),
-        "discount": (0.2, 0.3, 0.5),
-        "sweeps": (8, 16),
-        "popularity": (0.0, 0.2, 0.35, 0.5),
-    }
-    return Contender(PairedSymbols, space, {"factors": factors})
+    space = {"tau": (0.25, 0.35, 0.5, 0.7, 1.0), "discount": (0.2, 0.35, 0.5), "sweeps": (8, 16)}
+    return Contender(PairedSymbols, space, {"factors": factors}, POPULARITIES)
 
 
 def _ials(factors: int) -> Contender:

@@ -20,4 +20,5 @@ def warm_up() -> None:
     """Compile everything once, for this machine and user: for images and servers."""
     from ..demo import warm_up as run
 
+    click.echo("compiling whatever fits and answers need: some minutes, the first time", err=True)
     click.echo(run())

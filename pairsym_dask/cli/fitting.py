@@ -1,4 +1,4 @@
-"""Commands that fit: fit, update, tune."""
+"""Commands that fit, and what a fit will take: plan, fit, update, tune."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ def setting_options(function: Any) -> Any:
         )
         function = option(function)
     return function
+
+
+@click.command()
+@click.argument("counts", required=False)
+@click.option("--users", type=float, help="How many, such as 2e6.")
+@click.option("--items", type=float, help="How many.")
+@click.option("--pairs", type=float, help="How many distinct ones.")
+@click.option("--memory", metavar="SIZE", help="Say what this budget of a process is enough for, such as 2GiB.")
+@click.option("--threads", type=click.IntRange(1), help="Tasks under way at a time [default: all cores].")
+@setting_options
+def plan(counts: str | None, memory: str | None, threads: int | None, **options: Any) -> None:
+    """Say how much disk, memory and time a fit will take: to a store COUNTS, or to so many pairs."""
+    from ..report.sizes import describe_sizes
+
+    shape = {side: options.pop(side) for side in ("users", "items", "pairs")}
+    click.echo(describe_sizes(counts, shape, options, memory, threads))
 
 
 @click.command()

@@ -197,8 +197,8 @@ def read_table(model: Any, path: str, **columns: str) -> Any:
         from ..pairs.csv_files import find_dialect
 
         found = find_dialect(path, list(columns.values()))
-        kinds: Any = dict.fromkeys(columns.values(), str)
-        table = pd.read_csv(path, dtype=kinds, sep=found.separator, encoding=found.encoding)
+        kept: Any = dict.fromkeys(columns.values(), str)  # as it is written: NA may be a label
+        table = pd.read_csv(path, converters=kept, sep=found.separator, encoding=found.encoding, skiprows=found.above)
     else:
         table = pd.read_parquet(path)
     for side, name in columns.items():

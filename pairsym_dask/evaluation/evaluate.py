@@ -74,13 +74,26 @@ def evaluate(
     >>> float(ps.evaluate(model, held_out).overall["pairs"])
     3.0
     """
-    cutoffs = check_cutoffs(n)
     counts = _counts_of(model)
     frame = read_held_out(held_out, counts, user, item, unknown)
-    pairs = Pairs.read(frame, counts)
-    source = _source(model, popularity)
-    ranks = rank(source, counts, pairs, cutoffs, client=client, threads=threads, memory=memory)
-    return summarise(ranks, 0, counts, pairs, frame, cutoffs, len(held_out) - len(frame))
+    where = {"client": client, "threads": threads, "memory": memory}
+    return evaluate_ways(model, frame, (popularity,), n, skipped=len(held_out) - len(frame), **where)[0]
+
+
+def evaluate_ways(
+    model: Any,
+    held_out: pd.DataFrame,
+    exponents: Sequence[float | None],
+    n: int | Sequence[int],
+    *,
+    skipped: int = 0,
+    **where: Any,
+) -> list[Evaluation]:
+    """An evaluation for each exponent of the popularity, from the same energies where the model is one of ours."""
+    cutoffs, counts = check_cutoffs(n), _counts_of(model)
+    pairs, source = Pairs.read(held_out, counts), _source(model, exponents)
+    ranks = rank(source, counts, pairs, cutoffs, **where)
+    return [summarise(ranks, way, counts, pairs, held_out, cutoffs, skipped) for way in range(source.ways)]
 
 
 def compare(
@@ -183,11 +196,11 @@ def _counts_of(model: Any) -> Counts:
     return open_counts(model.counts)
 
 
-def _source(model: Any, given: float | None) -> ScoreSource:
+def _source(model: Any, given: Sequence[float | None]) -> ScoreSource:
     predictor = getattr(model, "_answering", None)
-    popularity = check_exponent(given, isinstance(predictor, DrawPredictor))
+    exponents = tuple(check_exponent(one, isinstance(predictor, DrawPredictor)) for one in given)
     if isinstance(predictor, Predictor):  # a PairedSymbols: its store travels, not the object
-        return Committed(predictor.commit, predictor.counts, (popularity,))
+        return Committed(predictor.commit, predictor.counts, exponents)
     if isinstance(predictor, DrawPredictor):
-        return Sampled(tuple(predictor.commits), predictor.counts, (popularity,))
-    return Scorer(model, popularity)
+        return Sampled(tuple(predictor.commits), predictor.counts, exponents)
+    return Scorer(model, exponents[0])

@@ -58,8 +58,11 @@ class Pairs:
     @staticmethod
     def read(held_out: pd.DataFrame, counts: Counts) -> Pairs:
         """Positions of pairs that `read_held_out` gave; a pair that is there twice is an error."""
-        user = counts.positions("users", held_out["user"].to_numpy())
-        item = counts.positions("items", held_out["item"].to_numpy())
+        try:
+            user = counts.positions("users", held_out["user"].to_numpy())
+            item = counts.positions("items", held_out["item"].to_numpy())
+        except InputError as error:
+            raise InputError(f'{error}; leave held-out pairs of unknown symbols out with unknown="skip"') from None
         order = np.lexsort((item, user))
         pairs = Pairs(user[order].astype(np.int64), item[order].astype(np.int64), order)
         again = (np.diff(pairs.user) == 0) & (np.diff(pairs.item) == 0)

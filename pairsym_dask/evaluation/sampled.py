@@ -29,8 +29,8 @@ class Sampled(ByExponents):
         self, loaded: tuple[DrawPredictor, SymbolDraws], part: slice, row: np.ndarray, item: np.ndarray
     ) -> tuple[list[np.ndarray], np.ndarray]:
         predictor, users = loaded
-        sigma, p = predictor.averages(users.take(part))
-        return [sigma * predictor.popularity**g for g in self.exponents], np.log(p[row, item])
+        sigma, p, offered = predictor.averages(users.take(part))
+        return [sigma * offered**g for g in self.exponents], np.log(p[row, item])
 
     def shared_bytes(self, items: int) -> int:
         return len(self.commits) * items * self._symbol_bytes()
@@ -40,4 +40,4 @@ class Sampled(ByExponents):
 
     def _symbol_bytes(self) -> int:
         settings = self.commits[-1].settings
-        return (settings.factors + 1) * np.dtype(settings.dtype).itemsize + 8
+        return (settings.factors + 1) * np.dtype(settings.dtype).itemsize + 8 * settings.components

@@ -2,8 +2,8 @@
 
 If a posterior is exact, the place of the truth among its draws is uniform, and an interval that is to hold 90 % of the
 posterior holds the truth in 90 % of cases (Talts et al. 2018). Truths have traits N(0, 1 / tau), biases N(0, 1 / tau_b)
-and Dirichlet(alpha) popularities; pairs are c_ij ~ Poisson(M pi_i psi_j sigma(a_ij)), and the fit is told the M of each
-truth by its censored ratio.
+and Dirichlet(alpha) popularities, of each component; pairs are c_ij ~ Poisson(M pi_i psi_j sigma(a_ij)), and the fit is
+told the M of each truth by its censored ratio.
 """
 
 from __future__ import annotations
@@ -103,9 +103,11 @@ def _one(
         for n, tau in ((users, settings.tau_u), (items, settings.tau_v))
     )
     b, e = (settings.biases * rng.standard_normal(n) * settings.tau_b**-0.5 for n in (users, items))
-    pi, psi = (rng.dirichlet(np.full(n, settings.alpha)) for n in (users, items))
-    energy = u @ v.T + b[:, None] + e
-    share = pi[:, None] * psi * expit(energy)
+    # sum_n rho_n pi_in psi_jn
+    pi = rng.dirichlet(np.full(users * settings.components, settings.alpha)).reshape(users, -1)
+    psi = np.stack([rng.dirichlet(np.full(items, settings.alpha)) for _ in range(settings.components)])
+    energy, offered = u @ v.T + b[:, None] + e, pi @ psi
+    share = offered * expit(energy)
     rate = pairs / share.sum()
     matrix = rng.poisson(rate * share)
     while not 0 < matrix.sum() < rate:  # of a few pairs that are nearly all shown, more may be drawn than were selected
@@ -121,18 +123,18 @@ def _one(
             sample(counts, given, store, sweeps=sweeps, thin=2)
         else:
             fit(counts, given, store, sweeps=sweeps)
-    return _look(store, counts, energy, psi, matrix.sum(0), rng)
+    return _look(store, counts, energy, offered, matrix.sum(0), rng)
 
 
 def _look(
-    store: ModelStore, counts: Counts, energy: np.ndarray, psi: np.ndarray, marginal: np.ndarray,
+    store: ModelStore, counts: Counts, energy: np.ndarray, offered: np.ndarray, marginal: np.ndarray,
     rng: np.random.Generator,
 ) -> pd.DataFrame:  # fmt: skip
     """Places of some pairs' energies, of their differences, and of p(j | i)."""
     predictor: Any = open_predictor(store.commits(), counts)
     rows = np.repeat(rng.choice(energy.shape[0], min(USERS, energy.shape[0]), replace=False), ITEMS)
     one, two = rng.integers(0, energy.shape[1], (2, rows.size))
-    exact = expit(energy) * psi
+    exact = expit(energy) * offered
     exact /= exact.sum(1, keepdims=True)
     true = {"energy": energy[rows, one], "difference": energy[rows, one] - energy[rows, two]}
     true["p(j | i)"] = exact[rows, one]
@@ -142,7 +144,7 @@ def _look(
         a = predictor.energy_of_pairs(users, one)
         p = np.empty_like(a)
         for draw in range(predictor.size):
-            shown = expit(predictor.energy(users, draw).astype(np.float64)) * predictor.items(draw).psi
+            shown = expit(predictor.energy(users, draw).astype(np.float64)) * predictor.offered(users, draw)
             p[draw] = shown[np.arange(rows.size), one] / shown.sum(1)
         drawn = {"energy": a, "difference": a - predictor.energy_of_pairs(users, two), "p(j | i)": p}
         for name, values in drawn.items():

@@ -1,8 +1,10 @@
-"""Kernels of the sampler: censored pairs by thinning, Polya-Gamma weights, sums over pairs, draws of traits and biases.
+"""Kernels of the sampler: censored pairs by thinning, Polya-Gamma weights, and sums over pairs.
 
 A *draw table* holds one draw of a block of symbols, a row of `width = padded_width(K)` numbers a symbol: traits, one,
 bias, zeros. A row of the long side proposes Poisson(rate) columns from an alias table and keeps each with probability
-1 - sigma(a): these are its censored pairs. A sum of Polya-Gamma numbers of the same energy is one of the summed trials,
+1 - sigma(a): these are its censored pairs. Where selection has several components, a proposal first chooses one by the
+row's rates and then a column from that component's table, and every observed pair chooses by what both symbols have of
+each. A sum of Polya-Gamma numbers of the same energy is one of the summed trials,
 so a censored pair stands beside the observed ones with one trial of its own; none are ever merged, sorted or stored.
 
 *Statistics* of a row are the packed triangle of sum omega z z^T with z the other symbol's table row, whose last column
@@ -28,7 +30,6 @@ from .simd import (
     aligned,
     div,
     fma,
-    fnma,
     get,
     keep,
     load,
@@ -43,12 +44,13 @@ from .simd import (
     sub,
     where_negative,
 )
-from .streams import STREAM, begin_stream, normal, poisson, uniform
+from .streams import STREAM, begin_stream, poisson, uniform
 
 CHUNK = 64  # pairs of a row that are drawn together
 # Places in the scratch of a chunk: kappa, energies, chances to be censored, omega, the row's side; then z and omega z.
 KAPPA, ENERGY, CENSORED, OMEGA, LEFT = 0, CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK
-# Totals of a call: sum c log sigma(a) over observed pairs, proposals, censored pairs.
+# Totals of a call: sum c log sigma(a) over observed pairs (with several components also their log odds to be selected),
+# proposals, censored pairs.
 TOTALS = 3
 
 
@@ -116,21 +118,59 @@ def _energies(table: Any, width: int, columns: Any, n: int, work: Any) -> None:
 
 
 @inlined
+def _choose(stream: Any, odds: Any, total: float, components: int) -> int:
+    """A component by its odds, which sum to `total`."""
+    left, n = uniform(stream) * total - get(odds, 0), 0
+    while left >= 0.0 and n < components - 1:
+        n += 1
+        left -= get(odds, n)
+    return n
+
+
+@inlined
+def _choose_observed(
+    stream: Any, columns: Any, counts: Any, p: int, seen: int, rates: Any, o: int, chances: Any, components: int,
+    odds: Any, chosen: Any, totals: Any,
+) -> None:
+    """Components of pairs p to p + seen, each by rate times chance; `rates[o:]` are the row's."""
+    for q in range(seen):
+        at, total, c = get(columns, q) * components, 0.0, np.int64(get(counts, p + q))
+        for n in range(components):
+            put(odds, n, get(rates, o + n) * get(chances, at + n))
+            total += get(odds, n)
+            put(chosen, q * components + n, 0)
+        put(totals, 0, get(totals, 0) + c * math.log(total))
+        for _ in range(c):
+            n = q * components + _choose(stream, odds, total, components)
+            put(chosen, n, get(chosen, n) + 1)
+
+
+@inlined
 def _draw_chunk(
-    stream: Any, indices: Any, counts: Any, p: int, seen: int, proposed: int, kept: Any, alias: Any, items: int,
-    table: Any, width: int, columns: Any, work: Any, totals: Any,
+    stream: Any, indices: Any, counts: Any, p: int, seen: int, proposed: int, rates: Any, o: int, rate: float,
+    kept: Any, alias: Any, chances: Any, components: int, items: int, table: Any, width: int, columns: Any,
+    odds: Any, chosen: Any, work: Any, totals: Any,
 ) -> int:
     """Pairs p to p + seen of a row and some proposals: columns, omega and kappa of those that count; how many.
 
-    Observed pairs come first, then the censored ones.
+    Observed pairs come first, then the censored ones; `chosen` gets the trials of each by component.
     """
     for q in range(seen):
         put(columns, q, np.int64(get(indices, p + q)))
+        put(chosen, q * components, np.int64(get(counts, p + q)))
+    if components > 1:
+        _choose_observed(
+            stream, columns, counts, p, seen, rates, o, chances, components, odds, chosen, totals,
+        )
+        for n in range(components):
+            put(odds, n, get(rates, o + n))
     for q in range(seen, seen + proposed):
+        which = _choose(stream, odds, rate, components) if components > 1 else 0
+        put(chosen, q * components, which)
         place = uniform(stream) * items
         j: Any = np.int64(place)
-        if place - j >= get(kept, j):
-            j = np.int64(get(alias, j))
+        if place - j >= get(kept, which * items + j):
+            j = np.int64(get(alias, which * items + j))
         put(columns, q, j)
     _energies(table, width, columns, seen + proposed, work)
     for q in range(seen):
@@ -144,6 +184,10 @@ def _draw_chunk(
             put(work, OMEGA + n, polya_gamma_one(stream, np.float64(get(work, ENERGY + q))))
             put(work, KAPPA + n, -0.5)
             put(columns, n, get(columns, q))
+            which = get(chosen, q * components)
+            for m in range(components):
+                put(chosen, n * components + m, 0)
+            put(chosen, n * components + which, 1)
             n += 1
     put(totals, 1, get(totals, 1) + proposed)
     put(totals, 2, get(totals, 2) + (n - seen))
@@ -170,41 +214,58 @@ def _add_chunk(
     add_triangle(work, z, wz, n, stride, factors + 2, width, out, o, fresh)
 
 
+@inlined
+def _sum_row(values: Any, r: int) -> float:
+    total = 0.0
+    for n in range(values.shape[1]):
+        total += values[r, n]
+    return total
+
+
 @compiled
 def add_own_pairs(
-    key: Any, first: int, rates: Any, indptr: Any, indices: Any, counts: Any, kept: Any, alias: Any, own: Any,
-    table: Any, factors: int, out: Any, censored: Any, totals: Any,
+    key: Any, first: int, rates: Any, indptr: Any, indices: Any, counts: Any, kept: Any, alias: Any, chances: Any,
+    own: Any, table: Any, factors: int, out: Any, pairs: Any, totals: Any,
 ) -> None:
     """Draw the pairs of rows `first + r` and write the rows' statistics to `out` (rows, size).
 
-    `own` and `table` are draw tables of the rows and of all columns; `kept` and `alias` the columns' alias table;
-    `rates` expected proposals. `censored` gets the rows' censored pairs, `totals` is added to.
+    `own` and `table` are draw tables of the rows and of all columns; `rates` (rows, components) expected proposals;
+    `kept` and `alias` the columns' alias tables, one after another, and `chances` (columns, components) what they are
+    made of, looked at where there are several. `pairs` (rows, components) gets the rows' observed and censored pairs,
+    `totals` is added to.
     """
     rows, size = out.shape
     width = own.size // max(rows, 1)
     triangle = size - width
     words, scratch = np.empty(STREAM, np.uint64), np.zeros(_work_size(width), table.dtype)
-    chunk = np.empty(CHUNK, np.int64)
+    components = rates.shape[1]
+    items = kept.size // components
+    chunk, some, trials = np.empty(CHUNK, np.int64), np.empty(components), np.empty(CHUNK * components, np.int64)
     stream, work, columns = pointer(words), aligned(scratch), pointer(chunk)
+    odds, chosen = pointer(some), pointer(trials)
     indices_, counts_, kept_, alias_ = pointer(indices), pointer(counts), pointer(kept), pointer(alias)
+    rates_, chances_ = pointer(rates), pointer(chances)
     own_, table_, out_, totals_ = pointer(own), pointer(table), pointer(out), pointer(totals)
     for r in range(rows):
         begin_stream(stream, key, first + r)
-        waiting = poisson(stream, rates[r])
+        rate = _sum_row(rates, r)
+        waiting = poisson(stream, rate)
         _fill_left(own_, r * width, factors, width, work)
         p, stop, fresh = indptr[r], indptr[r + 1], True
-        censored[r] = 0
+        pairs[r, :] = 0
         while p < stop or waiting > 0:
             seen = min(CHUNK, stop - p)
             proposed = min(CHUNK - seen, waiting)
             n = _draw_chunk(
-                stream, indices_, counts_, p, seen, proposed, kept_, alias_, kept.size, table_, width, columns, work,
-                totals_,
+                stream, indices_, counts_, p, seen, proposed, rates_, r * components, rate, kept_, alias_, chances_,
+                components, items, table_, width, columns, odds, chosen, work, totals_,
             )
             if n > 0:
                 _add_chunk(table_, width, factors, columns, n, work, triangle, out_, r * size, fresh)
                 fresh = False
-            censored[r] += n - seen
+            for q in range(n):
+                for m in range(components):
+                    pairs[r, m] += get(chosen, q * components + m)
             p += seen
             waiting -= proposed
         if fresh:
@@ -213,34 +274,40 @@ def add_own_pairs(
     keep(words)
     keep(scratch)
     keep(chunk)
+    keep(some)
+    keep(trials)
 
 
 @compiled
 def add_their_pairs(
-    key: Any, first: int, rates: Any, indptr: Any, indices: Any, counts: Any, kept: Any, alias: Any, own: Any,
-    table: Any, factors: int, start: int, buffer: int, out: Any, censored: Any, totals: Any,
+    key: Any, first: int, rates: Any, indptr: Any, indices: Any, counts: Any, kept: Any, alias: Any, chances: Any,
+    own: Any, table: Any, factors: int, start: int, buffer: int, out: Any, pairs: Any, totals: Any,
 ) -> None:
     """Draw the pairs of rows `first + r`, and add to the statistics `out` (columns, size) of columns from `start` on.
 
     Pairs are set aside and grouped by column whenever `buffer` of them may have been drawn, whatever columns are
-    asked for: so the order of sums, and the bits, do not depend on how columns are bundled. `censored` counts censored
-    pairs by column; all else is as in `add_own_pairs`.
+    asked for: so the order of sums, and the bits, do not depend on how columns are bundled. `pairs` counts pairs by
+    column and component; all else is as in `add_own_pairs`.
     """
     columns_wanted = out.shape[0]
-    rows = rates.size
+    rows, components = rates.shape
+    items = kept.size // components
     width = own.size // max(rows, 1)
     words, scratch = np.empty(STREAM, np.uint64), np.zeros(_work_size(width), table.dtype)
-    chunk = np.empty(CHUNK, np.int64)
+    chunk, some, trials = np.empty(CHUNK, np.int64), np.empty(components), np.empty(CHUNK * components, np.int64)
     column, row = np.empty(buffer, np.uint32), np.empty(buffer, np.uint32)
     weight, sign = np.empty(buffer, table.dtype), np.empty(buffer, table.dtype)
     order, starts = np.empty(buffer, np.uint32), np.empty(columns_wanted + 1, np.int64)
     stream, work, columns = pointer(words), aligned(scratch), pointer(chunk)
+    odds, chosen = pointer(some), pointer(trials)
     indices_, counts_, kept_, alias_ = pointer(indices), pointer(counts), pointer(kept), pointer(alias)
+    rates_, chances_ = pointer(rates), pointer(chances)
     own_, table_, totals_ = pointer(own), pointer(table), pointer(totals)
     drawn, held = 0, 0
     for r in range(rows):
         begin_stream(stream, key, first + r)
-        waiting = poisson(stream, rates[r])
+        rate = _sum_row(rates, r)
+        waiting = poisson(stream, rate)
         _fill_left(own_, r * width, factors, width, work)
         p, stop = indptr[r], indptr[r + 1]
         while p < stop or waiting > 0:
@@ -250,8 +317,8 @@ def add_their_pairs(
             seen = min(CHUNK, stop - p)
             proposed = min(CHUNK - seen, waiting)
             n = _draw_chunk(
-                stream, indices_, counts_, p, seen, proposed, kept_, alias_, kept.size, table_, width, columns, work,
-                totals_,
+                stream, indices_, counts_, p, seen, proposed, rates_, r * components, rate, kept_, alias_, chances_,
+                components, items, table_, width, columns, odds, chosen, work, totals_,
             )
             drawn += n
             for q in range(n):
@@ -260,14 +327,16 @@ def add_their_pairs(
                     column[held], row[held] = j, r
                     weight[held], sign[held] = get(work, OMEGA + q), get(work, KAPPA + q)
                     held += 1
-                    if q >= seen:
-                        censored[j] += 1
+                    for m in range(components):
+                        pairs[j, m] += get(chosen, q * components + m)
             p += seen
             waiting -= proposed
     _group(column, row, weight, sign, held, order, starts, own, width, factors, scratch, out)
     keep(words)
     keep(scratch)
     keep(chunk)
+    keep(some)
+    keep(trials)
 
 
 @compiled
@@ -301,82 +370,3 @@ def _group(
             _add_chunk(own_, width, factors, rows, n, work, triangle, out_, j * size, False)
             p += n
     keep(chunk)
-
-
-@compiled
-def draw_rows(
-    key: Any, first: int, stats: Any, offsets: Any, factors: int, biases: bool, precision: Any, right: Any, traits: Any,
-    bias: Any,
-) -> int:
-    """Draw (u_i, b_i) of rows `first + r` jointly from N(P^-1 h, P^-1); the first row without a Cholesky factor, or -1.
-
-    P = prior precision + sum omega z z^T and h = prior right side + sum (kappa - omega b) z, in float64 whatever the
-    statistics are in. `precision` (K + 1, K + 1) and `right` (K + 1) are of traits and bias together.
-    """
-    rows, size = stats.shape
-    width = offsets.size
-    triangle = size - width
-    n = factors + 1 if biases else factors
-    pitch = (n + LANES - 1) // LANES * LANES
-    square, side, words = np.zeros(n * pitch), np.zeros(pitch), np.empty(STREAM, np.uint64)
-    P, h, stream = pointer(square), pointer(side), pointer(words)
-    failed = -1
-    for r in range(rows):
-        begin_stream(stream, key, first + r)
-        for i in range(n):
-            for k in range(i, n):
-                put(P, i * pitch + k, precision[i, k] + np.float64(stats[r, offsets[i] + k]))
-            shifted = np.float64(stats[r, offsets[i] + factors + 1]) if biases else 0.0
-            put(h, i, right[i] + np.float64(stats[r, triangle + i]) - shifted)
-        if not _factor(P, h, n, pitch):
-            failed = r if failed < 0 else failed
-        for i in range(n - 1, -1, -1):  # U x = y + e with e standard normal has the wanted mean and covariance
-            total = get(h, i) + normal(stream)
-            for k in range(i + 1, n):
-                total -= get(P, i * pitch + k) * get(h, k)
-            put(h, i, total / get(P, i * pitch + i))
-        for k in range(factors):
-            traits[r, k] = get(h, k)
-        bias[r] = get(h, factors) if biases else 0.0
-    keep(square)
-    keep(side)
-    keep(words)
-    return failed
-
-
-@inlined
-def _factor(P: Any, h: Any, n: int, pitch: int) -> bool:
-    """U^T U = P in place above the diagonal, and y = U^-T h; whether P is positive definite."""
-    sound = True
-    for j in range(n):
-        d = get(P, j * pitch + j)
-        sound = sound and d > 0.0 and d < np.inf
-        inverse = 1.0 / math.sqrt(d) if d > 0.0 else 1.0
-        scale = splat(inverse)
-        begin = j // LANES * LANES
-        for c in range(begin, pitch, LANES):
-            store(P, j * pitch + c, mul(scale, load(P, j * pitch + c)))
-        y = get(h, j) * inverse
-        # What lies left of the diagonal is worked on with the rest of its vector and never looked at.
-        for i in range(j + 1, n):
-            f = splat(get(P, j * pitch + i))
-            for c in range(i // LANES * LANES, pitch, LANES):
-                store(P, i * pitch + c, fnma(f, load(P, j * pitch + c), load(P, i * pitch + c)))
-        for k in range(j + 1, n):
-            put(h, k, get(h, k) - y * get(P, j * pitch + k))
-        put(h, j, y)
-    return sound
-
-
-@compiled
-def add_moments(traits: Any, bias: Any, out: Any) -> None:
-    """Add sum x x^T over rows x = [traits, bias, 1] to `out` (K + 2, K + 2), in float64, above the diagonal."""
-    n, factors = traits.shape
-    x = np.empty(factors + 2)
-    for i in range(n):
-        for k in range(factors):
-            x[k] = traits[i, k]
-        x[factors], x[factors + 1] = bias[i], 1.0
-        for a in range(factors + 2):
-            for b in range(a, factors + 2):
-                out[a, b] += x[a] * x[b]

@@ -108,10 +108,11 @@ def poisson(stream: Any, rate: float) -> int:
 
 @compiled
 def draw_gammas(key: Any, first: int, shapes: Any, out: Any) -> None:
-    """A Gamma number of scale 1 for rows from `first` on, by their shapes."""
+    """Gamma numbers of scale 1 for rows from `first` on, by their shapes (rows, numbers)."""
     words = np.empty(STREAM, np.uint64)
     stream = pointer(words)
-    for r in range(shapes.size):
+    for r in range(shapes.shape[0]):
         begin_stream(stream, key, first + r)
-        out[r] = gamma(stream, shapes[r])
+        for n in range(shapes.shape[1]):
+            out[r, n] = gamma(stream, shapes[r, n])
     keep(words)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .parts import Part
 
 ODD = "with another number of columns"
+COMMA = "with a comma in the count"
+_WITH_COMMA = r"^[+-]?\d*,\d+$"
 _NUMBER = r"^(?i)[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 
 
@@ -72,18 +74,25 @@ class Faults:
         if not self.found:
             return
         kinds = ", ".join(f"{fault.rows:,} {kind} (first: {fault.words()})" for kind, fault in self.found.items())
+        comma = 'read decimal commas with decimal="," (--decimal ,), ' if COMMA in self.found else ""
         raise InputError(
-            f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; "
+            f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; {comma}"
             'mend them, or leave them out with invalid="drop" (--invalid drop)'
         )
 
 
 def sift(
-    columns: list[Any], decimal: str, counted: bool, timed: bool, words: tuple[str, str, str]
+    columns: list[Any],
+    decimal: str,
+    counted: bool,
+    timed: bool,
+    words: tuple[str, str, str],
+    blanks: bool = False,
 ) -> tuple[list[Any], np.ndarray | None, dict[str, tuple[int, int, str]]]:
     """Columns (user, item, count) and times without rows that cannot be counted.
 
-    And of each kind of these rows: how many, the first, its value; `words` are what the columns are called.
+    And of each kind of these rows: how many, the first, its value; `words` are what the columns are called. With
+    `blanks`, labels of nothing but white space are none: a text file has no other way to say so.
     """
     columns, number = [plain(values) for values in columns], words[2]
     bad = np.zeros(len(columns[0]), bool)
@@ -98,8 +107,11 @@ def sift(
             bad[mask] = True
 
     for side, word in enumerate(words[:2]):
-        if columns[side].null_count:
-            note(f"without {'an' if word == 'item' else 'a'} {word}", _nulls(columns[side]))
+        lacking = f"without {'an' if word == 'item' else 'a'} {word}"
+        if blanks:
+            note(lacking, _blanks(columns[side]))
+        elif columns[side].null_count:
+            note(lacking, _nulls(columns[side]))
     times = None
     if timed:
         stamps = columns.pop()
@@ -107,7 +119,7 @@ def sift(
         note("with a time that cannot be read", wrong, stamps)
         note("without a time", times == NEVER)
     if counted:
-        values = columns[2]
+        written = values = columns[2]
         if values.null_count:
             note(f"without a {number}", _nulls(values))
         if _is_text(values.type):
@@ -116,15 +128,18 @@ def sift(
                 values = pc.replace_substring(values, decimal, ".")
             columns[2] = values
             right = pc.fill_null(pc.match_substring_regex(values, _NUMBER), True)
-            note(f"with a {number} that is no number", ~right.to_numpy(zero_copy_only=False), values)
+            wrong = ~right.to_numpy(zero_copy_only=False)
+            if wrong.any():
+                note(COMMA, wrong & _matches(values, _WITH_COMMA), written)
+                note(f"with a {number} that is no number", wrong, written)
             values = pc.if_else(right, values, None).cast(pa.float64())
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             numbers = values.to_numpy(zero_copy_only=False)
             with np.errstate(invalid="ignore"):
                 if numbers.dtype.kind == "f":
                     note(f"without a {number}", np.isnan(numbers))
-                    note(f"with an infinite {number}", np.isinf(numbers), numbers)
-                note(f"with a negative {number}", numbers < 0, numbers)
+                    note(f"with an infinite {number}", np.isinf(numbers), written)
+                note(f"with a negative {number}", numbers < 0, written)
                 note(f"with a {number} of zero", numbers == 0)
     if bad.any():
         kept = pa.array(~bad)
@@ -135,6 +150,16 @@ def sift(
 
 def _nulls(values: pa.Array) -> np.ndarray:
     return np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _blanks(values: pa.Array) -> np.ndarray:
+    nothing = pc.or_(pc.equal(pc.binary_length(values), 0), pc.utf8_is_space(values))
+    return np.asarray(pc.fill_null(nothing, True).to_numpy(zero_copy_only=False))
+
+
+def _matches(values: pa.Array, pattern: str) -> np.ndarray:
+    found = pc.fill_null(pc.match_substring_regex(values, pattern), False)
+    return np.asarray(found.to_numpy(zero_copy_only=False))
 
 
 def _is_text(kind: pa.DataType) -> bool:

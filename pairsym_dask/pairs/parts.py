@@ -91,10 +91,14 @@ class Columns:
         return WORDS[self.holds]
 
     def check(self, there: list[Any], name: str) -> None:
-        for column in self.names:
-            if there.count(column) != 1:
+        named = zip((*self.words, "time"), (self.user, self.item, self.count, self.time), strict=True)
+        for role, column in named:
+            if column is not None and there.count(column) != 1:
                 fault = "no column" if column not in there else "more than one column"
-                raise InputError(f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}")
+                raise InputError(
+                    f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}; "
+                    f"name the {role}s' with {role}= (--{role})"
+                )
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class Part:
         for first, columns in self.read(rows, faults):
             faults.rows += len(columns[0]) if self.rows_are_read else 0
             columns, times, found = sift(
-                columns, self.columns.reading.decimal, self.counted, self.timed, self.columns.words
+                columns, self.columns.reading.decimal, self.counted, self.timed, self.columns.words, self.is_csv
             )
             for kind, (number, k, value) in found.items():
                 faults.add(kind, Fault(number, self, first + k, value))

@@ -55,7 +55,7 @@ def show_draws(predictor: DrawPredictor, counts: Counts) -> Iterator[str]:
     rng = np.random.default_rng(0)
     users, items = (rng.choice(n, min(PAIRS, n), replace=False) for n in counts.shape)
     marginal = counts.marginal("items")
-    psi = np.stack([predictor.items(draw).psi[items] for draw in range(predictor.size)])
+    psi = np.stack([predictor.items(draw).popularity[items] for draw in range(predictor.size)])
     yield "<h2>Popularity</h2>"
     yield '<div class="row">'
     chart = Chart(Axis("c_j, count of items", log=True), Axis("E[psi]", log=True))

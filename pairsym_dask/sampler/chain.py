@@ -3,6 +3,10 @@
 c_ij ~ Poisson(M pi_i psi_j sigma(a_ij)) with M = (1 + r) D: given its totals this is the model itself, and the censored
 counts n'_ij ~ Poisson(M pi_i psi_j (1 - sigma(a_ij))) are independent, so that they can be drawn by thinning. They and
 the Polya-Gamma weights are drawn anew before each half-sweep, a valid Gibbs step, so that no drawn pair is ever stored.
+
+Selection may have several components, pi_i psi_j being sum_n w_in psi_jn: every pair, observed or censored, belongs to
+one of them, drawn with it. All w_in together are Dirichlet, and each component's psi_jn; rho_n, the sum of w_in, is how
+much is selected by a component.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from ..settings import SIDES, Settings
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.model_store import ModelStore
-from ..store.records import WATCHED
+from ..store.records import WATCHED, selected_names
 from ..sweep.fit import Callback, Fit, Warm, held
 from ..sweep.plan import Room
 from ..sweep.resume import parse_keep
@@ -142,21 +146,30 @@ class Chain(Fit):
         """One sweep of the chain after a committed one; every `run.` step is one dask graph."""
         run, old = self._open(before.sweep + 1), before.sealed
         prior = {side: Prior.decode(before.record["priors"][side], self.settings.factors) for side in SIDES}
-        selected = {side: before.scalar(f"selected_{side}") for side in SIDES}  # what pi and psi are divided by
-        long = self.plan.long
+        selected = {side: before.selected(side) for side in SIDES}  # what pi and psi are divided by
 
         # steps of pi against u_i and b_i; n', omega; u_i and b_i; pi; then what they say of their prior
-        users = run.draw("users", old, old, selected[long], prior["users"], prior["items"])
+        users = run.draw("users", old, old, self.scale(selected), prior["users"], prior["items"])
         selected["users"], prior["users"] = users.selection, self.hyper(run, "users", users)
         # steps of psi against v_j and b_j; n' and omega anew; v_j and b_j; psi
-        items = run.draw("items", old, run.written(), selected[long], prior["items"], prior["users"])
+        items = run.draw("items", old, run.written(), self.scale(selected), prior["items"], prior["users"])
         selected["items"], prior["items"] = items.selection, self.hyper(run, "items", items)
 
         # log p(i, j) of an observed pair at (users new, items old), where the items' pairs were drawn
         shown = 1 - items.censored / max(items.proposals, 1.0)
-        selected_as = before.scalar("log_psi") - items.shifted  # sum c_j log psi_j, after the items' steps
-        likelihood = (items.log_shown + users.log_selection + selected_as) / self.counts.total
+        if self.settings.components > 1:  # every pair's log odds to be selected are in log_shown
+            likelihood = items.log_shown / self.counts.total - float(np.log(self.plan.proposals))
+        else:
+            selected_as = before.scalar("log_psi") - items.shifted  # sum c_j log psi_j, after the items' steps
+            likelihood = (items.log_shown + users.log_selection + selected_as) / self.counts.total
         return self._seal(run, before, prior, selected, likelihood - float(np.log(shown)), shown, items.log_selection)
+
+    def scale(self, selected: dict[str, np.ndarray]) -> np.ndarray:
+        """What the long side's selection is multiplied with to give expected proposals, by component."""
+        users, items = selected["users"], selected["items"]
+        if self.plan.long == "users":
+            return np.full(users.size, self.plan.proposals / users.sum())
+        return self.plan.proposals * (users / users.sum()) / items
 
     def start(self) -> Commit:
         """Commit the start: sweep 0."""
@@ -203,7 +216,7 @@ class Chain(Fit):
         )
 
     def _seal(
-        self, run: Passes, before: Commit | None, prior: dict[str, Prior], selected: dict[str, float],
+        self, run: Passes, before: Commit | None, prior: dict[str, Prior], selected: dict[str, np.ndarray],
         likelihood: float, shown: float, log_psi: float,
     ) -> Commit:  # fmt: skip
         """Make a finished attempt real."""
@@ -214,7 +227,8 @@ class Chain(Fit):
                 f"the log-likelihood of sweep {sweep} is {likelihood}; the last committed sweep is intact; "
                 'dtype="float64" or hyperpriors=True may help'
             )
-        scalars |= {f"selected_{side}": selected[side] for side in SIDES}
+        for side in SIDES:
+            scalars |= dict(zip(selected_names(side, self.settings.components), selected[side].tolist(), strict=True))
         scalars |= {f"energy_{k}": energy for k, energy in enumerate(self._watch(run))}
         draw = self.schedule.is_draw(sweep)
         own = {

@@ -43,10 +43,11 @@ def effective_draws(chains: np.ndarray) -> float:
     if total == 0:
         return float(m * n)
     rho = 1 - (within - covariance * n / (n - 1)) / total
-    sums = rho[1 : n - n % 2 - 1 : 2] + rho[2 : n - n % 2 : 2]  # pairs of neighbouring lags
+    even = n - n % 2
+    sums = rho[:even:2] + rho[1:even:2]  # of neighbouring lags, the first of lags 0 and 1
     negative = np.flatnonzero(sums < 0)
     kept = np.minimum.accumulate(sums[: negative[0] if negative.size else sums.size])
-    return float(min(m * n / max(1 + 2 * kept.sum(), 1e-3), m * n * np.log10(m * n)))
+    return float(min(m * n / max(2 * kept.sum() - 1, 1e-3), m * n * np.log10(m * n)))
 
 
 def _halves(chains: np.ndarray) -> np.ndarray:

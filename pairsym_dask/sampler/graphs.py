@@ -11,7 +11,7 @@ from ..store.arrays import Sealed
 from ..store.model_store import Commit
 from . import tasks
 from .hyper import Prior
-from .shifts import Slope
+from .shifts import Slope, has_shifts
 from .tasks import Closed, DrawJob
 
 
@@ -20,9 +20,9 @@ class Half:
     """A half-sweep's results beside what it wrote."""
 
     moments: np.ndarray  # of the side's rows [traits, bias, 1]
-    selection: float  # sum of the side's Gamma numbers
+    selection: np.ndarray  # sums of the side's Gamma numbers, by component
     log_selection: float  # sum c_i log pi_i, or the items' with psi
-    log_shown: float  # sum c_ij log sigma(a_ij) over observed pairs, before the side was drawn
+    log_shown: float  # sum c_ij log sigma(a_ij) over observed pairs, before the side was drawn; see `kernels/draws`
     proposals: float
     censored: float
     shifted: float  # sum c_i t_i of the side's steps before it was drawn
@@ -54,11 +54,12 @@ class Passes(Attempt[DrawJob]):
             )
         return self._close(self.run(f"start {side}", steps, keys))
 
-    def draw(self, side: str, own: Sealed, its: Sealed, proposing: float, prior: Prior, its_prior: Prior) -> Half:
-        """The half-sweep of one side; `proposing` is what the long side's selection sums to."""
+    def draw(self, side: str, own: Sealed, its: Sealed, scale: np.ndarray, prior: Prior, its_prior: Prior) -> Half:
+        """The half-sweep of one side; `scale` times the long side's selection are expected proposals, by component."""
         steps = self.steps()
         old, others, before = steps.hold("own", own), steps.hold("its", its), steps.hold("prior", prior)
-        slope = steps.hold("slope", Slope.make(prior, its_prior)) if self.job.settings.biases else None
+        proposing = steps.hold("scale", scale)
+        slope = steps.hold("slope", Slope.make(prior, its_prior)) if has_shifts(self.job.settings) else None
         if side == self.job.plan.long:
             keys = [
                 steps.add(
@@ -77,7 +78,7 @@ class Passes(Attempt[DrawJob]):
             ]
         return self._close(self.run(f"draw {side}", steps, keys))
 
-    def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: float, slope: str) -> str:
+    def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: str, slope: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
         weights = [
             steps.add(f"weigh-{side}", share, tasks.weigh_share, steps.job, side, own, its, proposing, slope, share)
@@ -87,7 +88,7 @@ class Passes(Attempt[DrawJob]):
         return steps.add(f"take-steps-{side}", 0, tasks.take_steps, steps.job, side, own, slope, total)
 
     def _gather(
-        self, steps: Steps, side: str, own: str, its: str, proposing: float, slope: str | None, taken: str | None
+        self, steps: Steps, side: str, own: str, its: str, proposing: str, slope: str | None, taken: str | None
     ) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots, blocks, step = [], range(self.job.plan.count(side)), self.job.room.bundle
@@ -110,13 +111,14 @@ class Passes(Attempt[DrawJob]):
     def _close(self, closed: list[Closed]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
         self.files |= {key: (size, check) for part in closed for key, size, check in part.entries}
-        selection = float(np.sum([part.selection for part in closed]))
+        sums = np.array([part.selection for part in closed])
+        selection = np.array([np.sum(column) for column in np.ascontiguousarray(sums.T)])
         log_selection = float(np.sum([part.log_selection for part in closed]))
         log_shown, proposals, censored = (float(total) for total in np.sum([part.totals for part in closed], axis=0))
         return Half(
             np.sum([part.moments for part in closed], axis=0),
             selection,
-            log_selection - self.job.counts.total * float(np.log(selection)),
+            log_selection - self.job.counts.total * float(np.log(selection.sum())),
             log_shown,
             proposals,
             censored,

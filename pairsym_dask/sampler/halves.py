@@ -10,16 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels.draws import (
-    TOTALS,
-    add_own_pairs,
-    add_their_pairs,
-    draw_rows,
-    draw_statistics_size,
-    fill_draw_table,
-)
+from ..kernels.draws import TOTALS, add_own_pairs, add_their_pairs, draw_statistics_size, fill_draw_table
 from ..kernels.layout import padded_width, row_offsets
 from ..kernels.random import alias_table
+from ..kernels.row_draws import draw_rows
 from ..kernels.streams import draw_gammas, stream_key
 from ..settings import SIDES, Settings
 from ..store.cuts import Tile
@@ -27,7 +21,7 @@ from .hyper import Prior
 from .plan import ROWS
 
 # Purposes of streams.
-PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START, TWOS, STEPS, WEIGHTS, CHOICE = range(10)
+PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START, TWOS, STEPS, WEIGHTS, CHOICE, MIXTURE = range(11)
 
 
 @dataclass(frozen=True)
@@ -43,11 +37,19 @@ class Keys:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw of a block of symbols: traits, biases, and Gamma numbers that make pi or psi over their sum."""
+    """One draw of a block of symbols: traits, biases, and Gamma numbers that make pi or psi over their sum.
+
+    Where selection has several components there is a Gamma number for each: (symbols, components).
+    """
 
     traits: np.ndarray
     bias: np.ndarray
     selection: np.ndarray
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """Selection (symbols, components), also of one component."""
+        return self.selection.reshape(self.bias.size, -1)
 
     def table(self, width: int) -> np.ndarray:
         table = np.empty(self.bias.size * width, self.traits.dtype)
@@ -57,45 +59,53 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Columns:
-    """The short side as rows of the long side propose from it: its draw table, and the alias table of its selection."""
+    """The short side as rows of the long side propose from it: its draw table, and alias tables of its selection.
+
+    There is an alias table for each component, one after another; where there are several, `chances` (symbols,
+    components) are what they are made of.
+    """
 
     table: np.ndarray
     kept: np.ndarray
     alias: np.ndarray
+    chances: np.ndarray
 
     @staticmethod
     def make(drawn: Drawn, factors: int, selection: np.ndarray | None = None) -> Columns:
         """Of a draw; proposed by its own selection, or by another one."""
-        weights = drawn.selection if selection is None else selection
-        return Columns(drawn.table(padded_width(factors)), *alias_table(weights / weights.sum()))
+        weights = (drawn.selection if selection is None else selection).reshape(drawn.bias.size, -1)
+        chances = [weight / weight.sum() for weight in np.ascontiguousarray(weights.T)]
+        kept, alias = (np.concatenate(parts) for parts in zip(*map(alias_table, chances), strict=True))
+        several = np.stack(chances, 1) if len(chances) > 1 else np.empty((0, 1))
+        return Columns(drawn.table(padded_width(factors)), kept, alias, several)
 
     @property
     def nbytes(self) -> int:
-        return self.table.nbytes + self.kept.nbytes + self.alias.nbytes
+        return self.table.nbytes + self.kept.nbytes + self.alias.nbytes + self.chances.nbytes
 
 
 def draw_own(
     keys: Keys, settings: Settings, side: str, first: int, old: Drawn, rates: np.ndarray, tile: Tile, columns: Columns,
     prior: Prior, complain: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """New traits and biases of a block of the long side, its censored pairs by row, and the totals of its pairs.
+    """New traits and biases of a block of the long side, its pairs by row and component, and the totals of its pairs.
 
-    `rates` are expected proposals; `complain` is told a row that cannot be drawn.
+    `rates` (rows, components) are expected proposals; `complain` is told a row that cannot be drawn.
     """
     factors, dtype = settings.factors, settings.dtype
     width, size = padded_width(factors), draw_statistics_size(factors)
     n = old.bias.size
     table, precision, right = old.table(width), *prior.joint()
     traits, bias = np.empty((n, factors), dtype), np.empty(n, dtype)
-    censored, totals = np.zeros(n, np.int64), np.zeros(TOTALS)
+    pairs, totals = np.zeros((n, settings.components), np.int64), np.zeros(TOTALS)
     stats = np.empty((min(n, ROWS), size), dtype)
     for start in range(0, n, ROWS):
         rows = slice(start, min(start + ROWS, n))
         some = stats[: rows.stop - start]
         add_own_pairs(
             keys.of(PAIRS, side), first + start, rates[rows], tile.indptr[start : rows.stop + 1], tile.indices,
-            tile.counts, columns.kept, columns.alias, table[start * width : rows.stop * width], columns.table, factors,
-            some, censored[rows], totals,
+            tile.counts, columns.kept, columns.alias, columns.chances, table[start * width : rows.stop * width],
+            columns.table, factors, some, pairs[rows], totals,
         )  # fmt: skip
         failed = draw_rows(
             keys.of(TRAITS, side), first + start, some, row_offsets(width), factors, settings.biases, precision, right,
@@ -103,18 +113,18 @@ def draw_own(
         )  # fmt: skip
         if failed >= 0:
             complain(start + failed)
-    return traits, bias, censored, totals
+    return traits, bias, pairs, totals
 
 
 def gather(
     keys: Keys, settings: Settings, side: str, first: int, long: Drawn, rates: np.ndarray, tile: Tile, columns: Columns,
-    start: int, buffer: int, stats: np.ndarray, censored: np.ndarray, totals: np.ndarray,
+    start: int, buffer: int, stats: np.ndarray, pairs: np.ndarray, totals: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add a block of the long side's pairs to the statistics and censored pairs of the short `side` from `start` on."""
+    """Add a block of the long side's pairs to the statistics and pairs of the short `side` from `start` on."""
     add_their_pairs(
         keys.of(PAIRS, side), first, rates, tile.indptr, tile.indices, tile.counts, columns.kept, columns.alias,
-        long.table(padded_width(settings.factors)), columns.table, settings.factors, start, buffer, stats, censored,
-        totals,
+        columns.chances, long.table(padded_width(settings.factors)), columns.table, settings.factors, start, buffer,
+        stats, pairs, totals,
     )  # fmt: skip
 
 
@@ -135,7 +145,7 @@ def draw_gathered(
 
 
 def draw_selection(keys: Keys, settings: Settings, side: str, first: int, pairs: np.ndarray) -> np.ndarray:
-    """Gamma(alpha + pairs) numbers of a block's rows: divided by their sum over a side, a Dirichlet draw."""
-    out = np.empty(pairs.size)
+    """Gamma(alpha + pairs) numbers of a block's rows and components: divided by their sum, a Dirichlet draw."""
+    out = np.empty(pairs.shape)
     draw_gammas(keys.of(SELECTION, side), first, settings.alpha + pairs, out)
-    return out
+    return out[:, 0] if settings.components == 1 else out

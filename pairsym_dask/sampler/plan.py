@@ -38,6 +38,7 @@ class DrawPlan:
     largest_tile: int  # pairs
     count_bytes: int
     proposals: float  # M = (1 + r) D, expected proposals of a half-sweep
+    components: int  # of selection
 
     @staticmethod
     def make(counts: Counts, settings: Settings) -> DrawPlan:
@@ -49,6 +50,7 @@ class DrawPlan:
             max(counts.record["tiles"][long]),
             np.dtype(counts.layout.count_dtype).itemsize,
             (1 + settings.censored_ratio) * counts.total,
+            settings.components,
         )
 
     @cached_property
@@ -104,7 +106,7 @@ class DrawPlan:
 
     def generation_bytes(self) -> int:
         """Bytes of one committed generation, chunks padded."""
-        each = (self.factors + 1) * self.itemsize + 8
+        each = (self.factors + 1) * self.itemsize + 8 * self.components
         return each * sum(self.count(side) * self.blocks[side] for side in SIDES)
 
     def tile_bytes(self) -> int:
@@ -118,11 +120,11 @@ class DrawPlan:
 
     def statistics_bytes(self) -> int:
         """Statistics of a block of the short side."""
-        return self.blocks[self.short] * (self.statistics_row + 8)
+        return self.blocks[self.short] * (self.statistics_row + 8 * self.components)
 
     def task_bytes(self, bundle: int) -> int:
         """The most that one task holds, beside what all tasks of a process share, gathering for `bundle` blocks."""
-        values = (self.factors + 1) * self.itemsize + 8 * 5
+        values = (self.factors + 1) * self.itemsize + 8 * (3 + 2 * self.components)
         block = self.tile_bytes() + self.blocks[self.long] * (self.table_row + 2 * values)
         own = ROWS * self.statistics_row
         gather = bundle * self.statistics_bytes() + self.buffer * (12 + 2 * self.itemsize)
@@ -140,7 +142,8 @@ class DrawPlan:
 
     def shared_bytes(self) -> int:
         """What every process holds once: the short side's table with its alias table, and what they are made of."""
-        return self.cuts[self.short].rows * (self.table_row + 12 + self.factors * self.itemsize + 5 * 8)
+        selection = 12 * self.components + (16 * self.components if self.components > 1 else 0)
+        return self.cuts[self.short].rows * (self.table_row + selection + self.factors * self.itemsize + 5 * 8)
 
     def peak_bytes(self, tasks: int, bundle: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""

@@ -18,6 +18,11 @@ from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Columns, Drawn, Keys
 from .hyper import Prior
 
 
+def has_shifts(settings: Settings) -> bool:
+    """Whether symbols shift: there are biases, and one component, whose selection of two symbols together can stay."""
+    return settings.biases and settings.components == 1
+
+
 @dataclass(frozen=True)
 class Slope:
     """Along which line [traits, bias] of a side step: the one that costs its prior least.

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import NumericError
-from ..kernels.draws import TOTALS, add_moments, draw_statistics_size
+from ..kernels.draws import TOTALS, draw_statistics_size
 from ..kernels.random import fill_normals
+from ..kernels.row_draws import add_moments
 from ..run.workers import Pass
 from ..settings import Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
@@ -25,7 +26,7 @@ from ..sweep.plan import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
 from ..sweep.tasks import on_worker
-from .halves import START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
+from .halves import MIXTURE, START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
 from .hyper import Prior
 from .plan import DrawPlan
 from .shifts import Shifting, Slope, accept, shift_rows, weigh_columns
@@ -123,7 +124,7 @@ class Closed:
 
     entries: list[Any]
     moments: np.ndarray  # of [traits, bias, 1], above the diagonal
-    selection: float  # sum of its Gamma numbers
+    selection: np.ndarray  # sums of its Gamma numbers, by component
     log_selection: float  # sum c_i log of them
     totals: np.ndarray  # of its pairs, where it drew them
     shifted: float = 0.0  # sum c_i t_i over the steps it took before it was drawn
@@ -131,10 +132,10 @@ class Closed:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Statistics and censored pairs of some blocks of the short side, and totals of the pairs."""
+    """Statistics and pairs by component of some blocks of the short side, and totals of the pairs."""
 
     stats: list[np.ndarray]
-    censored: list[np.ndarray]
+    pairs: list[np.ndarray]
     totals: np.ndarray
 
 
@@ -142,7 +143,7 @@ def _close(
     job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray, steps: np.ndarray | None = None
 ) -> Closed:
     """Sum up a new block and write it."""
-    finite = np.isfinite(drawn.traits).all(1) & np.isfinite(drawn.bias) & (drawn.selection > 0)
+    finite = np.isfinite(drawn.traits).all(1) & np.isfinite(drawn.bias) & (drawn.chosen > 0).all(1)
     if not finite.all():
         job.complain(side, block, int(np.argmin(finite)))
     moments = np.zeros((job.settings.factors + 2, job.settings.factors + 2))
@@ -153,9 +154,24 @@ def _close(
         index = (block, 0) if values.ndim == 2 else (block,)
         entries.append(write_block(job.storage, job.folder, job.specs[f"{side}/{name}"], index, values, soon=True))
     pairs = job.marginal(side, block)
-    log_selection = float(np.sum(pairs * np.log(drawn.selection)))
+    log_selection = float(np.sum(pairs * np.log(drawn.chosen.sum(1))))
     moved = 0.0 if steps is None else float(np.sum(pairs * steps))
-    return Closed(entries, moments, float(np.sum(drawn.selection)), log_selection, totals, moved)
+    chosen = np.array([np.sum(column) for column in np.ascontiguousarray(drawn.chosen.T)])
+    return Closed(entries, moments, chosen, log_selection, totals, moved)
+
+
+def _by_component(job: DrawJob, side: str, first: int, selection: np.ndarray) -> np.ndarray:
+    """Selection of a start for as many components as are asked for: at random, so that they can become different."""
+    components = job.settings.components
+    if selection.reshape(len(selection), -1).shape[1] == components:
+        return selection
+    noise = np.empty((len(selection), components))
+    with np.errstate(over="ignore"):
+        fill_normals(job.keys.of(MIXTURE, side), 0, first, 1.0, noise)
+    weights = np.exp(noise)
+    total = selection.reshape(len(selection), -1).sum(1, keepdims=True)
+    started = total * weights / weights.sum(1, keepdims=True)
+    return started[:, 0] if components == 1 else started
 
 
 @on_worker
@@ -167,7 +183,7 @@ def start_block(job: DrawJob, side: str, block: int) -> Closed:
     key = job.keys.of(START, side)
     with np.errstate(over="ignore"):
         fill_normals(key, 0, first, start_scale(factors), traits)
-    selection = job.settings.alpha + job.marginal(side, block)
+    selection = _by_component(job, side, first, job.settings.alpha + job.marginal(side, block))
     drawn = Drawn(traits.astype(dtype), np.zeros(stop - first, dtype), selection)
     return _close(job, side, block, drawn, np.zeros(TOTALS))
 
@@ -186,7 +202,11 @@ def take_over_block(
     taken = rows if there is None else there[known]
     traits, bias = np.tile(prior.mean, (rows.size, 1)), np.full(rows.size, prior.bias_mean * job.settings.biases)
     selection = job.settings.alpha + (1 + job.settings.censored_ratio) * job.marginal(side, block)
-    selection[known] = read_rows(start, f"{side}/selection", taken)
+    chosen = read_rows(start, f"{side}/selection", taken)
+    if chosen.ndim == 2:  # new symbols have of each component what the start has of it on the whole
+        selection = selection[:, None] * start.selected(side) / start.selected(side).sum()
+    selection[known] = chosen
+    selection = _by_component(job, side, first, selection)
     if start.settings.inference == "gibbs":
         traits[known], bias[known] = (read_rows(start, f"{side}/{name}", taken) for name in ARRAYS[:2])
     else:
@@ -204,26 +224,26 @@ def take_over_block(
 
 @on_worker
 def draw_block(
-    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, prior: Prior, slope: Slope | None, block: int
+    job: DrawJob, side: str, own: Sealed, its: Sealed, scale: np.ndarray, prior: Prior, slope: Slope | None, block: int
 ) -> Closed:
-    """Draw a block of the long side: steps, pairs, then rows; `total` is what the side's old selection sums to."""
+    """Draw a block of the long side: steps, pairs, then rows; `scale` times old selection are expected proposals."""
     first, _ = job.plan.row_range(side, block)
     old, counts, steps = job.read(own, side, block), job.marginal(side, block), None
-    scale, tile, columns = job.plan.proposals / total, job.tile(block), job.columns(its)
+    tile, columns = job.tile(block), job.columns(its)
     if slope is not None:
-        steps = shift_rows(job.keys, job.settings, side, first, old, counts, scale, tile, columns, slope)
+        steps = shift_rows(job.keys, job.settings, side, first, old, counts, float(scale[0]), tile, columns, slope)
         old = slope.shifted(old, steps)
-    traits, bias, censored, totals = draw_own(
-        job.keys, job.settings, side, first, old, scale * old.selection, tile, columns, prior,
+    traits, bias, pairs, totals = draw_own(
+        job.keys, job.settings, side, first, old, scale * old.chosen, tile, columns, prior,
         lambda row: job.complain(side, block, row),
     )  # fmt: skip
-    selection = draw_selection(job.keys, job.settings, side, first, counts + censored)
+    selection = draw_selection(job.keys, job.settings, side, first, pairs)
     return _close(job, side, block, Drawn(traits, bias, selection), totals, steps)
 
 
 @on_worker
 def weigh_share(
-    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, slope: Slope, share: int
+    job: DrawJob, side: str, own: Sealed, its: Sealed, scale: np.ndarray, slope: Slope, share: int
 ) -> np.ndarray:
     """What a share of the long side says of the steps of the short side."""
     shifting = job.shifting(own)
@@ -231,7 +251,7 @@ def weigh_share(
     for block in job.plan.shares[share]:
         first, _ = job.plan.row_range(job.plan.long, block)
         weigh_columns(
-            job.keys, job.settings, side, first, job.read(its, job.plan.long, block), job.plan.proposals / total,
+            job.keys, job.settings, side, first, job.read(its, job.plan.long, block), float(scale[0]),
             job.tile(block), shifting, slope, weights,
         )  # fmt: skip
     return weights
@@ -250,36 +270,36 @@ def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, weights: np.n
 
 @on_worker
 def gather_pairs(
-    job: DrawJob, side: str, own: Sealed, its: Sealed, total: float, slope: Slope | None, steps: np.ndarray | None,
-    bundle: range, share: int,
+    job: DrawJob, side: str, own: Sealed, its: Sealed, scale: np.ndarray, slope: Slope | None,
+    steps: np.ndarray | None, bundle: range, share: int,
 ) -> Gathered:  # fmt: skip
-    """Statistics of some blocks of the short side over a share of the long side, whose selection sums to `total`."""
+    """Statistics of some blocks of the short side over a share of the long side; `scale` as in `draw_block`."""
     plan, size = job.plan, draw_statistics_size(job.settings.factors)
     start, stop = plan.row_range(side, bundle[0])[0], plan.row_range(side, bundle[-1])[1]
-    stats, censored = np.zeros((stop - start, size), job.settings.dtype), np.zeros(stop - start, np.int64)
+    stats = np.zeros((stop - start, size), job.settings.dtype)
+    pairs = np.zeros((stop - start, job.settings.components), np.int64)
     totals, columns = np.zeros(TOTALS), job.columns(own, slope, steps)
     for block in plan.shares[share]:
         long = job.read(its, plan.long, block)
-        rates = plan.proposals / total * long.selection
         gather(
-            job.keys, job.settings, side, plan.row_range(plan.long, block)[0], long, rates, job.tile(block), columns,
-            start, plan.buffer, stats, censored, totals,
+            job.keys, job.settings, side, plan.row_range(plan.long, block)[0], long, scale * long.chosen,
+            job.tile(block), columns, start, plan.buffer, stats, pairs, totals,
         )  # fmt: skip
     parts = [slice(plan.row_range(side, block)[0] - start, plan.row_range(side, block)[1] - start) for block in bundle]
-    return Gathered([stats[part] for part in parts], [censored[part] for part in parts], totals)
+    return Gathered([stats[part] for part in parts], [pairs[part] for part in parts], totals)
 
 
 def pick(job: DrawJob, gathered: Gathered, k: int, block: int) -> Gathered:
     """One block's statistics out of those gathered together; every bundle drew all pairs, but totals count once."""
     totals = gathered.totals if block == 0 else np.zeros(TOTALS)
-    return Gathered([gathered.stats[k]], [gathered.censored[k]], totals)
+    return Gathered([gathered.stats[k]], [gathered.pairs[k]], totals)
 
 
 def add_up(job: DrawJob, one: Gathered, two: Gathered) -> Gathered:
     """One node of a reduction tree; new arrays, so that a repeated task finds its inputs unchanged."""
     return Gathered(
         [a + b for a, b in zip(one.stats, two.stats, strict=True)],
-        [a + b for a, b in zip(one.censored, two.censored, strict=True)],
+        [a + b for a, b in zip(one.pairs, two.pairs, strict=True)],
         one.totals + two.totals,
     )
 
@@ -293,7 +313,6 @@ def draw_gathered_block(
     traits, bias = draw_gathered(
         job.keys, job.settings, side, first, gathered.stats[0], prior, lambda row: job.complain(side, block, row)
     )
-    pairs = job.marginal(side, block) + gathered.censored[0]
-    selection = draw_selection(job.keys, job.settings, side, first, pairs)
+    selection = draw_selection(job.keys, job.settings, side, first, gathered.pairs[0])
     taken = None if steps is None else steps[first:stop]
     return _close(job, side, block, Drawn(traits, bias, selection), gathered.totals, taken)

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import StoreError
 from ..settings import SIDES, Settings
 from .arrays import ArraySpec, Sealed
-from .records import CommitRecord, TagsAddress
+from .records import CommitRecord, TagsAddress, selected_names
 from .storage import Storage, is_local
 
 TAGS = 16_384  # rows a chunk of the tags' arrays
@@ -74,7 +74,10 @@ def _draw_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Setting
         shape, chunks = (n, settings.factors), (block, settings.factors)
         specs[traits] = ArraySpec(traits, shape, chunks, settings.dtype, (name, "factor"), domain="finite")
         specs[bias] = ArraySpec(bias, (n,), (block,), settings.dtype, (name,), domain="finite")
-        specs[selection] = ArraySpec(selection, (n,), (block,), "float64", (name,), domain="finite and above 0")
+        more, kinds = ((settings.components,), ("component",)) if settings.components > 1 else ((), ())
+        specs[selection] = ArraySpec(
+            selection, (n, *more), (block, *more), "float64", (name, *kinds), domain="finite and above 0"
+        )
     return specs
 
 
@@ -149,6 +152,15 @@ class Commit:
 
     def scalar(self, name: str) -> float:
         return float.fromhex(self.record["scalars"][name])
+
+    def selected(self, side: str) -> np.ndarray:
+        """Of a chain: what a side's Gamma numbers of selection sum to, by component."""
+        return np.array([self.scalar(name) for name in selected_names(side, self.settings.components)])
+
+    def normaliser(self, side: str) -> np.ndarray:
+        """What they are divided by: the users' by the sum over all components, the items' by that of each."""
+        selected = self.selected(side)
+        return np.full(selected.size, selected.sum()) if side == "users" else selected
 
     @cached_property
     def sealed(self) -> Sealed:

@@ -1,10 +1,10 @@
-"""One fit at a time on a model store: a numbered lock record with a heartbeat.
+"""One fit at a time on a model store, one update at a time on versions: a numbered lock record with a heartbeat.
 
     model.zarr/lock/00001.json   who holds the store: host, process, since when; put if absent
     model.zarr/lock/00001.beat   rewritten every few seconds while the holder lives
 
 The lock spares people wasted work and clear words; what makes two drivers harmless is the commit record, which
-exactly one of them can put.
+exactly one of them can put, and two updates what `versions.Versions.begin` sees after it has begun.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ class Holder:
     pid: int
     since: str
     alive: bool
+    work: str  # what it does
 
     def __str__(self) -> str:
-        return f"a fit on {self.host} (process {self.pid}, since {self.since})"
+        return f"{self.work} on {self.host} (process {self.pid}, since {self.since})"
 
 
-def holder(storage: Storage, reading: bool = False) -> Holder | None:
+def holder(storage: Storage, reading: bool = False, work: str = "a fit") -> Holder | None:
     """The newest lock of a store and whether its holder lives; None when nobody holds it.
 
     With `reading` nothing is written to the store: this machine's clock is taken for the store's.
@@ -74,16 +75,16 @@ def holder(storage: Storage, reading: bool = False) -> Holder | None:
         except FileNotFoundError:
             pass  # released in between
     else:
-        raise StoreError(f"{storage.url}/{key} is listed but cannot be read; remove it if no fit is running")
+        raise StoreError(f"{storage.url}/{key} is listed but cannot be read; remove it if nobody is at work there")
     if record is None:
-        return Holder(key, "an unknown machine", 0, "an unknown time", _beats(storage, key, reading))
+        return Holder(key, "an unknown machine", 0, "an unknown time", _beats(storage, key, reading), work)
     if record.machine != _machine():
         alive = _beats(storage, key, reading)
     elif record.pid == os.getpid():
         alive = record.id in _held  # one that this process could not remove when its fit ended holds nothing
     else:
         alive = _runs(record.pid, record.started)
-    return Holder(key, record.host, record.pid, record.since, alive)
+    return Holder(key, record.host, record.pid, record.since, alive, work)
 
 
 def _number(key: str) -> int:
@@ -120,10 +121,11 @@ def now(storage: Storage) -> float:
 
 
 class Lock:
-    """Holds a store for a fit; a context manager."""
+    """Holds a store for some work; a context manager."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, work: str = "a fit") -> None:
         self.storage = storage
+        self.work = work
         self.key = ""
         self._id = uuid.uuid4().hex
         self._bytes = b""  # of the record
@@ -145,7 +147,7 @@ class Lock:
 
     def _take(self) -> bool:
         """Try to become the holder; an error when another one is."""
-        held = holder(self.storage)
+        held = holder(self.storage, work=self.work)
         if held is not None and held.alive:
             raise StoreError(f"{self.storage.url} is in use by {held}; wait until it ends, or stop it")
         number = 1 if held is None else _number(held.key) + 1

@@ -28,10 +28,7 @@ LABEL_TYPES = ("int64", "string")
 SOLVERS = ("cholesky", "gradients", "cholesky, xi* last", "gradients, xi* last")
 FINITE_SCALARS = ("elbo", "xi_star", "log_z_next")
 WATCHED = 8  # energies that a chain traces
-CHAIN_SCALARS = (
-    "log_likelihood", "shown", "log_psi", "selected_users", "selected_items",
-    *(f"energy_{k}" for k in range(WATCHED)),
-)  # fmt: skip
+CHAIN_SCALARS = ("log_likelihood", "shown", "log_psi", *(f"energy_{k}" for k in range(WATCHED)))
 _GENERATION = re.compile(r"generation-(\d{5,20})-[0-9a-f]{1,64}")
 
 
@@ -213,7 +210,7 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
     counts, rows, blocks = (found.inside(name) for name in ("counts", "rows", "blocks"))
     settings, scalars = _settings(found), found.inside("scalars")
     chain = settings["inference"] == "gibbs"
-    names = _chain_scalars(scalars, sweep) if chain else _fit_scalars(scalars)
+    names = _chain_scalars(scalars, sweep, settings["components"]) if chain else _fit_scalars(scalars)
     checked = CommitRecord(
         format=found.text("format"),
         version=found.whole("version"),
@@ -270,16 +267,22 @@ def _fit_scalars(scalars: Fields) -> list[str]:
     return names
 
 
-def _chain_scalars(scalars: Fields, sweep: int) -> list[str]:
+def selected_names(side: str, components: int) -> list[str]:
+    """Scalars of a chain that hold what a side's Gamma numbers of selection sum to, by component."""
+    return [f"selected_{side}"] if components == 1 else [f"selected_{side}_{n}" for n in range(components)]
+
+
+def _chain_scalars(scalars: Fields, sweep: int, components: int) -> list[str]:
     """Names of a chain's scalars, checked; its start has no likelihood yet."""
     later = ("log_likelihood", "shown")
-    for name in CHAIN_SCALARS:
+    selected = [name for side in SIDES for name in selected_names(side, components)]
+    for name in (*CHAIN_SCALARS, *selected):
         if not math.isfinite(scalars.real(name)) and not (sweep == 0 and name in later):
             scalars.refuse(name, "a finite number")
-    for side in SIDES:
-        if not scalars.real(f"selected_{side}") > 0:
-            scalars.refuse(f"selected_{side}", "a number above 0")
-    return list(CHAIN_SCALARS)
+    for name in selected:
+        if not scalars.real(name) > 0:
+            scalars.refuse(name, "a number above 0")
+    return [*CHAIN_SCALARS, *selected]
 
 
 def _settings(found: Fields) -> dict[str, Any]:

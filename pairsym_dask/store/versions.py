@@ -4,6 +4,7 @@
     plays/2026-11-17T051810Z/model.zarr     the model that was fitted to them
     plays/2026-11-17T051810Z/begun.json     which update is at work here
     plays/2026-11-17T051810Z/version.json   written last: what was fed so far
+    plays/lock/                             who is updating (lock.py); gone when nobody is
 
 A reader takes the newest folder that has its record. A pack, one model with what it needs to answer, is such a folder
 by itself.
@@ -15,12 +16,15 @@ import datetime
 import os
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DamagedStoreError, StoreError
 from .counts import RECORD as COUNTS_RECORD
 from .counts_writer import NAMES as COUNTS_NAMES
+from .lock import Lock
 from .model_store import FOLDERS, GENERATION
 from .model_store import NAMES as GENERATION_NAMES
 from .ours import Names
@@ -126,27 +130,63 @@ class Versions:
         names = self.names()
         return _read(self.storage, names[-1]) if names else None
 
-    def begin(self, fed: tuple[Fed, ...], now: datetime.datetime) -> str:
-        """The folder of a new version; one that the same update has begun is gone on with."""
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the versions for an update: what it starts from stays the newest until it has ended."""
+        try:
+            with Lock(self.storage, "an update"):
+                yield
+        finally:
+            self.storage.remove_ours("lock", {})  # folders only, where they are empty
+            self.storage.remove_root()
+
+    def begin(self, fed: tuple[Fed, ...], now: datetime.datetime, before: Version | None) -> str:
+        """The folder of the version after `before`; one that the same update has begun is gone on with.
+
+        A version that was begun keeps all other updates from beginning, and whoever begins looks after that whether
+        another one came first: so none starts from an older version than the newest, lock or no lock.
+        """
         what = digest("".join(one.digest for one in fed).encode()).encode()
-        taken = (
-            "another update of {} is under way or was interrupted in {}; "
-            "run it again with the same files to finish it, or remove that folder"
-        )
         dated = self._dated()
-        for name in dated:
-            if not self.storage.exists(f"{name}/{RECORD}"):
-                if self.storage.exists(f"{name}/{BEGUN}") and self.storage.read(f"{name}/{BEGUN}").startswith(what):
-                    return name
-                raise StoreError(taken.format(self.url, name))
+        for name in self._unfinished(dated):
+            if not self.storage.read(f"{name}/{BEGUN}").startswith(what):
+                raise self._taken(name)
+            self._check_newest(before)
+            return name
         now = now.replace(microsecond=0)
         if dated:  # dates rise, whatever the clock says
             last = datetime.datetime.strptime(dated[-1], _WRITTEN).replace(tzinfo=datetime.UTC)
             now = max(now, last + datetime.timedelta(seconds=1))
         name = now.strftime(_WRITTEN)
-        if not self.storage.put_if_absent(f"{name}/{BEGUN}", what + b" " + uuid.uuid4().hex.encode()):
-            raise StoreError(taken.format(self.url, name))
+        self._put(name, what)
+        try:
+            for other in self._unfinished(self._dated()):
+                if other != name:
+                    raise self._taken(other)
+            self._check_newest(before)
+        except StoreError:
+            self.give_up(name)
+            raise
         return name
+
+    def _put(self, name: str, what: bytes) -> None:
+        if not self.storage.put_if_absent(f"{name}/{BEGUN}", what + b" " + uuid.uuid4().hex.encode()):
+            raise self._taken(name)
+
+    def _unfinished(self, dated: list[str]) -> list[str]:
+        """Those that were begun; what has neither record is left of a removed version, or somebody else's."""
+        has = self.storage.exists
+        return [name for name in dated if has(f"{name}/{BEGUN}") and not has(f"{name}/{RECORD}")]
+
+    def _taken(self, name: str) -> StoreError:
+        return StoreError(
+            f"another update of {self.url} is under way or was interrupted in {name}; "
+            "run it again with the same files to finish it, or remove that folder"
+        )
+
+    def _check_newest(self, before: Version | None) -> None:
+        if self.newest() != before:
+            raise StoreError(f"another update of {self.url} has come first; run it again: nothing of this one was kept")
 
     def give_up(self, name: str) -> None:
         """Remove a version that was begun with input that is refused."""
@@ -154,8 +194,12 @@ class Versions:
 
     def prune(self, keep: int) -> list[str]:
         """Remove the oldest versions, so that so many are left; nothing that is not ours goes. Their dates."""
-        names = self.names()[:-keep]
-        for name in names:
-            self.storage.remove(f"{name}/{RECORD}")  # first, so that nobody opens what is half gone
+        names = self.names()
+        left = [name for name in self._dated() if name not in names and not self.storage.exists(f"{name}/{BEGUN}")]
+        for name in names[:-keep]:
+            # First, so that nobody opens what is half gone, or takes it for begun.
+            self.storage.remove(f"{name}/{BEGUN}")
+            self.storage.remove(f"{name}/{RECORD}")
+        for name in (*left, *names[:-keep]):
             self.storage.remove_ours(name, NAMES)
-        return names
+        return names[:-keep]

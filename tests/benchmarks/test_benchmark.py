@@ -84,16 +84,55 @@ def test_figures_are_those_of_the_protocol(file, frame, tmp_path):
     assert "<table" in result._repr_html_()
 
 
+def test_this_model_is_ranked_by_the_best_exponent_of_each_fit(file, frame, tmp_path, monkeypatch):
+    """An exponent takes no other fit: it is chosen on valid with the trial, and kept for test."""
+    few = Contender(ps.PairedSymbols, {"discount": (0.0, 0.5)}, {"factors": 3, "sweeps": 2}, (0.0, 0.5, 1.0))
+    monkeypatch.setitem(CONTENDERS, "paired-symbols-64", few)
+    result = ps.benchmark(file, tmp_path / "record.json", contenders=["paired-symbols-64"], trials=2)
+    found = result.record["contenders"]["paired-symbols-64"]
+    inside = {"train": ["train"], "both": ["train", "valid"], "valid": ["valid"], "test": ["test"]}
+    pairs = {name: frame.loc[frame["part"].isin(parts), ["user", "item"]] for name, parts in inside.items()}
+    stores = {name: ps.ingest(pairs[name], tmp_path / f"{name}.zarr") for name in ("train", "both")}
+
+    def judged(settings, fitted, part, exponent):
+        path = tmp_path / f"{fitted}-{settings['discount']}.zarr"
+        model = ps.PairedSymbols(factors=3, **settings).fit(stores[fitted], path, sweeps=2, progress=False)
+        return ps.evaluate(model, pairs[part], exponent, n=20).overall["ndcg"]
+
+    for trial in found["trials"]:
+        scores = {g: judged(trial["settings"], "train", "valid", g) for g in few.popularities}
+        assert trial["popularity"] == max(scores, key=lambda g: scores[g])
+        assert trial["ndcg"] == pytest.approx(max(scores.values()))
+    best = found["chosen"]
+    assert found["test"]["ndcg"] == pytest.approx(judged(best["settings"], "both", "test", best["popularity"]))
+
+
+def test_a_record_of_the_first_version_goes_on(file, tmp_path):
+    """There the exponent stood among the settings."""
+    output = tmp_path / "record.json"
+    record = ps.benchmark(file, output, contenders=["popularity"], trials=1).record
+    trial = {**record["contenders"]["popularity"]["trials"][0]}
+    trial["settings"] = {"tau": 1.0, "popularity": 0.2}
+    del trial["popularity"]
+    ours = {"trials": [trial], "chosen": trial, "test": record["contenders"]["popularity"]["test"]}
+    output.write_text(json.dumps({**record, "version": 1, "contenders": {"paired-symbols-64": ours}}))
+    found = ps.benchmark(file, output, contenders=["popularity"], trials=1).record
+    assert found["version"] == 2
+    (there,) = found["contenders"]["paired-symbols-64"]["trials"]
+    assert (there["settings"], there["popularity"]) == ({"tau": 1.0}, 0.2)
+    assert found["contenders"]["paired-symbols-64"]["chosen"] == there
+
+
 def test_finished_trials_are_not_run_again(file, tmp_path, monkeypatch):
     record = tmp_path / "record.json"
     judged = []
     judge = _Runner._judge
 
-    def counting(self, contender, settings, fitted, held, users):
+    def counting(self, contender, settings, popularities, fitted, held, users):
         judged.append((held, contender.system.__name__))
         if len(judged) == 3 and stop:
             raise KeyboardInterrupt
-        return judge(self, contender, settings, fitted, held, users)
+        return judge(self, contender, settings, popularities, fitted, held, users)
 
     monkeypatch.setattr(_Runner, "_judge", counting)
     stop = True
@@ -136,10 +175,10 @@ def test_every_contender_can_run_with_any_of_its_settings(name, frame, tmp_path)
     for k, settings in enumerate(contender.trials(3, 0)):
         settings = {key: small.get(key, value) for key, value in settings.items()}
         fixed = {key: small.get(key, value) for key, value in contender.fixed.items()}
-        model, ranking = Contender(contender.system, contender.space, fixed).fit(
+        model = Contender(contender.system, contender.space, fixed).fit(
             settings, counts, str(tmp_path / f"{k}.zarr"), 1
         )
-        assert np.isfinite(model.scores(counts.user_ids[:2], **ranking)).all()
+        assert np.isfinite(model.scores(counts.user_ids[:2])).all()
 
 
 def test_public_set_is_known_by_its_pairs_whatever_the_format(frame, tmp_path, monkeypatch):
@@ -242,7 +281,7 @@ def test_command_tunes_and_reports(file, tmp_path, monkeypatch):
 
 def test_threads_are_given_only_where_they_do_not_change_the_result(frame, tmp_path):
     counts = ps.ingest(frame[["user", "item"]], tmp_path / "c.zarr")
-    model, _ = Contender(IALS, {}, {"factors": 2, "iterations": 1}).fit({}, counts, "", 3)
+    model = Contender(IALS, {}, {"factors": 2, "iterations": 1}).fit({}, counts, "", 3)
     assert model.threads == 3
-    model, _ = Contender(contenders.baselines.BPR, {}, {"factors": 2, "epochs": 1}).fit({}, counts, "", 3)
+    model = Contender(contenders.baselines.BPR, {}, {"factors": 2, "epochs": 1}).fit({}, counts, "", 3)
     assert model.threads == 1

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, run_fit, tiny_counts
-from helpers.s3 import SECRET, FaultyServer, Watch, nothing
+from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.s3 import SECRET, FaultyServer, Watch, drop, fetch, nothing
 
 from pairsym_dask.errors import StoreError
 from pairsym_dask.store.counts import Counts
@@ -62,8 +62,11 @@ def spoil(counts: Counts, reference: list[str], options: dict[str, Any], server:
     assert len(told.splitlines()) < 2
     server.rule = nothing
     run_fit(counts, url, SWEEPS, storage_options=options)
-    assert all_bits(url, options) == reference
-    assert verify(url, options).sound
+    with quick_folder() as folder:
+        path = fetch(url, folder / "model.zarr")
+        assert all_bits(path) == reference
+        assert verify(path).sound
+    drop(url, options)
     return bool(told)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import resource
@@ -32,6 +33,7 @@ from pairsym_dask.store.verify import verify
 
 ROOM = 768 * 2**20  # bytes that a process may take beside what it has when it is warm
 CPU_SECONDS, SECONDS = 30.0, 300.0  # of one forgery, at most
+MODELS = {"model.zarr": "variational", "chain.zarr": "gibbs"}  # what forgeries are made of, and how it was fitted
 NEW = pd.DataFrame({"user": ["u000", "new"], "item": [3, 77]})
 
 
@@ -42,11 +44,15 @@ def make(folder: Path) -> None:
     frame = pd.DataFrame(pairs, columns=["user", "item", "count"])
     counts = ps.ingest(frame, folder / "counts.zarr", count="count")
     ps.PairedSymbols(factors=2).fit(counts, folder / "model.zarr", sweeps=2, progress=False, threads=1)
+    chain = ps.PairedSymbols(factors=2, inference="gibbs")
+    chain.fit(counts, folder / "chain.zarr", sweeps=2, burn=0, thin=1, progress=False, threads=1)
 
 
-def actions(folder: Path) -> dict[str, Callable[[], Any]]:
+def actions(folder: Path, name: str) -> dict[str, Callable[[], Any]]:
     """What people do with stores; the fit comes last, because it changes its store."""
-    counts, model = folder / "counts.zarr", folder / "model.zarr"
+    counts, model = folder / "counts.zarr", folder / name
+    inference = MODELS[name]
+    draws = {"burn": 0, "thin": 1} if inference == "gibbs" else {}
 
     def recommend() -> None:
         loaded = ps.load(model)
@@ -57,13 +63,17 @@ def actions(folder: Path) -> dict[str, Callable[[], Any]]:
         loaded = ps.load(model)
         repr(loaded), loaded._repr_html_(), loaded.history
         loaded.to_xarray().load()
+        if inference == "gibbs":
+            len(loaded.draws), loaded.diagnostics
 
     def update() -> None:
         target = folder / "update"
-        ps.load(model).update(NEW, target / "counts.zarr", target / "model.zarr", sweeps=1, progress=False, threads=1)
+        places = target / "counts.zarr", target / "model.zarr"
+        ps.load(model).update(NEW, *places, sweeps=1, progress=False, threads=1, **draws)
 
     def fit() -> None:
-        ps.PairedSymbols(factors=2).fit(counts, model, sweeps=3, progress=False, threads=1)
+        fitted = ps.PairedSymbols(factors=2, inference=inference)
+        fitted.fit(counts, model, sweeps=3, progress=False, threads=1)
 
     def open_counts() -> None:
         opened = ps.open_counts(counts)
@@ -83,15 +93,15 @@ def actions(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-def try_all(folder: Path) -> tuple[Counter[str], list[str]]:
+def try_all(folder: Path, model: str) -> tuple[Counter[str], list[str]]:
     """How often actions answered and refused, and everything that went wrong."""
     found, wrong = Counter[str](), []
-    for name, action in actions(folder).items():
+    for name, action in actions(folder, model).items():
         try:
             action()
-            found[f"{name}: answered"] += 1
+            found[f"{name} ({model}): answered"] += 1
         except PairsymError as error:
-            found[f"{name}: refused"] += 1
+            found[f"{name} ({model}): refused"] += 1
             if not str(error).strip() or "Traceback" in str(error):
                 wrong.append(f"{name}: no words: {error!r}")
         except BaseException as error:
@@ -124,8 +134,11 @@ def main(folder: Path, first: int, stop: int) -> None:
     base = folder / "base"
     work = folder / f"warm-{first}"
     link_copy(base, work)
-    assert not try_all(work)[1], "sound stores work"  # and everything is compiled
+    for model in MODELS:
+        assert not try_all(work, model)[1], "sound stores work"  # and everything is compiled
+        shutil.rmtree(work / "update")
     shutil.rmtree(work)
+    gc.freeze()  # what imports have left need not be looked through again and again
     limit()
     before = memory("VmRSS")
     for number in range(first, stop):
@@ -136,8 +149,9 @@ def main(folder: Path, first: int, stop: int) -> None:
         began = time.perf_counter()
         work = folder / f"work-{number}"
         link_copy(base, work)
-        done = forge(Forger(work, number))
-        found, wrong = try_all(work)
+        model = list(MODELS)[number % len(MODELS)]
+        done = [f"{model}: {kind}" for kind in forge(Forger(work, number, model))]
+        found, wrong = try_all(work, model)
         shutil.rmtree(work)
         line = {
             "end": number, "done": done, "found": found, "wrong": wrong, "seconds": time.perf_counter() - began,

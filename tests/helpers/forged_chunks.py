@@ -154,15 +154,16 @@ def model_values(forger: Forger) -> None:
 
 
 def model_numbers(forger: Forger) -> None:
-    """Scalars and backgrounds of the newest commit."""
+    """Scalars, and backgrounds or priors, of the newest commit."""
     rng = forger.random
     commit = forger.commits[-1]
+    numbers = commit["priors" if "priors" in commit else "backgrounds"]
     if rng.random() < 0.5:
         name = rng.choice(sorted(commit["scalars"]))
         commit["scalars"][name] = rng.choice(["nan", "inf", "-inf", "0x0p+0", "-0x1p+3", "0x1p+1000", "0x1p-1070"])
     else:
         side = rng.choice(["users", "items"])
-        values = np.frombuffer(base64.b64decode(commit["backgrounds"][side])).copy()
+        values = np.frombuffer(base64.b64decode(numbers[side])).copy()
         change = rng.randrange(4)
         if change == 0:
             values[rng.randrange(values.size)] = rng.choice(FLOATS)
@@ -172,5 +173,5 @@ def model_numbers(forger: Forger) -> None:
             values = np.concatenate([values, values])
         else:
             values = -values
-        commit["backgrounds"][side] = base64.b64encode(values.tobytes()).decode()
+        numbers[side] = base64.b64encode(values.tobytes()).decode()
     forger.reseal_commits()

@@ -51,10 +51,10 @@ def counts_arrays(path: Path) -> dict[str, ArraySpec]:
 
 
 class Forger:
-    """Changes a copy of a pair of stores, `counts.zarr` and `model.zarr` in a folder."""
+    """Changes a copy of a pair of stores in a folder: `counts.zarr`, and a model or a chain fitted to it."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self.counts, self.model = folder / "counts.zarr", folder / "model.zarr"
+    def __init__(self, folder: Path, number: int, model: str = "model.zarr") -> None:
+        self.counts, self.model = folder / "counts.zarr", folder / model
         self.random = random.Random(number)
         self.record = json.loads((self.counts / "counts.json").read_bytes())
         names = sorted((self.model / "commits").glob("*.json"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from helpers.forged_chunks import counts_bytes, counts_values, model_numbers, model_values, rows_of_a_tile
 from helpers.forger import STRANGE, Forger, put
+from pairsym_dask.store.records import seal
 from pairsym_dask.store.storage import digest
 
 
@@ -177,7 +178,7 @@ def addresses(forger: Forger) -> None:
     forger.reseal_commits()
 
 
-def chains(forger: Forger) -> None:
+def orders(forger: Forger) -> None:
     """Commits that follow each other wrongly."""
     rng = forger.random
     one, two = rng.randrange(len(forger.commits)), rng.randrange(len(forger.commits))
@@ -191,10 +192,34 @@ def chains(forger: Forger) -> None:
     forger.reseal_commits()
 
 
+def attempts(forger: Forger) -> None:
+    """Decisions about attempts: a next sweep that somebody is said to have declared, or anything else."""
+    rng = forger.random
+    sweep = len(forger.commits) - rng.choice([0, 0, 0, 1, -1])
+    folder = rng.choice([f"generation-{sweep:05d}-0123456789ab", forger.commits[-1]["generation"]])
+    record = {**forger.commits[-1], "sweep": sweep, "generation": folder, "parent": forger.commits[-1].get("digest")}
+    if rng.random() < 0.5:
+        os.rename(forger.model / forger.commits[-1]["generation"], forger.model / folder)
+    if rng.random() < 0.5:
+        forger.change_field(record)
+    text = rng.choice([seal(record), seal(record), seal({"given_up": rng.choice(STRANGE)}), b"[" * 10**5, b""])
+    put(forger.model / f"attempts/{folder}.json", text)
+
+
+def packs(forger: Forger) -> None:
+    """What a pack says of itself: which sweeps it holds, and of which pairs."""
+    rng = forger.random
+    listed = rng.choice([[], [0], [len(forger.commits) - 1], [[]], rng.choice(STRANGE), [rng.choice(STRANGE)]])
+    put(forger.model / "packed.json", rng.choice([seal({"sweeps": listed}), seal({}), b"null", b"[" * 10**5]))
+    if rng.random() < 0.5:
+        forger.record["kept"] = rng.choice([[], ["users"], ["items"], ["users", "users"], rng.choice(STRANGE)])
+        forger.reseal_counts()
+
+
 KINDS: list[Callable[[Forger], None]] = [
     counts_field, counts_field, commit_field, commit_field, shapes, moved_pairs, model_shapes, counts_values,
     counts_values, counts_values, rows_of_a_tile, counts_bytes, counts_bytes, model_values, model_values,
-    model_numbers, locks, texts, marks, files, addresses, chains, many_keys,
+    model_numbers, model_numbers, locks, texts, marks, files, addresses, orders, many_keys, attempts, packs,
 ]  # fmt: skip
 
 

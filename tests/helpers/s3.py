@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 SECRET = "wJalrXUtnFEMI-not-a-real-one"
@@ -48,11 +49,14 @@ class FaultyServer:
 
     def __init__(self) -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-        from werkzeug.serving import make_server
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Handler(WSGIRequestHandler):
+            protocol_version = "HTTP/1.1"  # connections are used again
 
         self.app = DomainDispatcherApplication(create_backend_app)
         self.rule: Rule = nothing
-        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
+        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True, request_handler=Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
@@ -78,6 +82,26 @@ class FaultyServer:
     def close(self) -> None:
         self.server.shutdown()
         self.thread.join()
+
+
+def fetch(url: str, target: Path) -> Path:
+    """What a server of this process holds below an address, as a folder: checks read that without requests."""
+    from moto.s3.models import s3_backends
+
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    (objects,) = (place.buckets[bucket].keys for account in s3_backends.values() for place in account.values())
+    for name in [name for name in objects if name.startswith(f"{prefix}/")]:
+        path = target / name[len(prefix) + 1 :]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(objects[name].value)
+    return target
+
+
+def drop(url: str, options: dict[str, Any]) -> None:
+    """Remove all below an address: a listing takes as long as the bucket is full."""
+    import s3fs
+
+    s3fs.S3FileSystem(use_listings_cache=False, **options).rm(url, recursive=True)
 
 
 class Watch:

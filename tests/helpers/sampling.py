@@ -8,7 +8,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import wishart
 
-from pairsym_dask.kernels.draws import TOTALS, add_moments, draw_statistics_size
+from pairsym_dask.kernels.draws import TOTALS, draw_statistics_size
+from pairsym_dask.kernels.row_draws import add_moments
 from pairsym_dask.sampler.halves import (
     BIAS_PRIOR,
     PRIOR,
@@ -21,7 +22,7 @@ from pairsym_dask.sampler.halves import (
     gather,
 )
 from pairsym_dask.sampler.hyper import RATE, SHAPE, STRENGTH, Prior, draw_prior
-from pairsym_dask.sampler.shifts import Shifting, Slope, accept, shift_rows, weigh_columns
+from pairsym_dask.sampler.shifts import Shifting, Slope, accept, has_shifts, shift_rows, weigh_columns
 from pairsym_dask.settings import Settings
 from pairsym_dask.store.cuts import Tile
 
@@ -43,9 +44,9 @@ class State:
         )
 
     def rate(self, proposals: float) -> np.ndarray:
-        """M pi_i psi_j."""
-        pi, psi = (side.selection / side.selection.sum() for side in (self.users, self.items))
-        return proposals * np.outer(pi, psi)
+        """M pi_i psi_j, or M sum_n rho_n pi_in psi_jn."""
+        pi, psi = self.users.chosen / self.users.chosen.sum(), self.items.chosen / self.items.chosen.sum(0)
+        return proposals * (pi @ psi.T)
 
 
 def tile_of(counts: np.ndarray) -> Tile:
@@ -72,7 +73,7 @@ def sweep(
     columns = Columns.make(state.items, settings.factors)
 
     def rates(drawn: Drawn) -> np.ndarray:
-        return proposals / drawn.selection.sum() * drawn.selection
+        return proposals / drawn.selection.sum() * drawn.chosen
 
     def shift_users(users: Drawn) -> Drawn:
         slope = Slope.make(state.user_prior, state.item_prior)
@@ -105,19 +106,19 @@ def sweep(
             (keys.of(PRIOR, side), keys.of(BIAS_PRIOR, side)), _moments(drawn, settings.factors), settings
         )
 
-    old = shift_users(state.users) if settings.biases else state.users
-    traits, bias, censored, _ = draw_own(
+    old = shift_users(state.users) if has_shifts(settings) else state.users
+    traits, bias, pairs, _ = draw_own(
         keys, settings, "users", 0, old, rates(old), tile, columns, state.user_prior, _fail
     )
-    users = Drawn(traits, bias, draw_selection(keys, settings, "users", 0, counts.sum(1) + censored))
+    users = Drawn(traits, bias, draw_selection(keys, settings, "users", 0, pairs))
     user_prior = hyper("users", users)
-    if settings.biases:
+    if has_shifts(settings):
         columns = Columns.make(shift_items(state.items, users, user_prior), settings.factors)
     stats = np.zeros((counts.shape[1], draw_statistics_size(settings.factors)), settings.dtype)
-    censored, totals = np.zeros(counts.shape[1], np.int64), np.zeros(TOTALS)
-    gather(keys, settings, "items", 0, users, rates(users), tile, columns, 0, 2**16, stats, censored, totals)
+    pairs, totals = np.zeros((counts.shape[1], settings.components), np.int64), np.zeros(TOTALS)
+    gather(keys, settings, "items", 0, users, rates(users), tile, columns, 0, 2**16, stats, pairs, totals)
     traits, bias = draw_gathered(keys, settings, "items", 0, stats, state.item_prior, _fail)
-    items = Drawn(traits, bias, draw_selection(keys, settings, "items", 0, counts.sum(0) + censored))
+    items = Drawn(traits, bias, draw_selection(keys, settings, "items", 0, pairs))
     return replace(state, users=users, items=items, user_prior=user_prior, item_prior=hyper("items", items))
 
 
@@ -143,7 +144,8 @@ def draw_state(users: int, items: int, settings: Settings, rng: np.random.Genera
         covariance = np.linalg.inv(prior.precision)
         traits = rng.multivariate_normal(prior.mean, covariance, n)
         bias = rng.normal(prior.bias_mean, prior.bias_precision**-0.5, n) * settings.biases
-        return Drawn(traits.astype(settings.dtype), bias.astype(settings.dtype), rng.gamma(settings.alpha, size=n))
+        size = n if settings.components == 1 else (n, settings.components)
+        return Drawn(traits.astype(settings.dtype), bias.astype(settings.dtype), rng.gamma(settings.alpha, size=size))
 
     user_prior, item_prior = prior("users"), prior("items")
     return State(side(users, user_prior), side(items, item_prior), user_prior, item_prior)

@@ -8,7 +8,7 @@ from helpers.toy import REPEATS, Toy
 from scipy import stats
 from scipy.special import expit
 
-from pairsym_dask.kernels import draws
+from pairsym_dask.kernels import row_draws
 from pairsym_dask.kernels.layout import row_offsets
 from pairsym_dask.kernels.polya_gamma import moments
 from pairsym_dask.kernels.streams import stream_key
@@ -20,15 +20,16 @@ def rows_of(table, width, n):
     return table.reshape(-1, width)[:, :n].astype(float)
 
 
-def test_thinned_counts_have_the_poisson_distribution_of_every_cell():
+@pytest.mark.parametrize("components", [1, 3])
+def test_thinned_counts_have_the_poisson_distribution_of_every_cell(components):
     """Chi-square over enumerated counts 0, 1, 2, 3+ of all 5 x 4 cells, against Poisson(M pi psi (1 - sigma))."""
-    toy = Toy()
-    rate = toy.rates[:, None] * toy.psi * (1 - expit(toy.energy))
+    toy = Toy(components=components)
+    rate = toy.offered * (1 - expit(toy.energy))
     found = np.zeros((5, 4, 4))
     for sweep in range(REPEATS):
         for i in range(5):
-            _, censored, _ = toy.their_pairs(sweep, slice(i, i + 1))
-            found[i, np.arange(4), np.minimum(censored, 3)] += 1
+            _, pairs, _ = toy.their_pairs(sweep, slice(i, i + 1))
+            found[i, np.arange(4), np.minimum(toy.censored_of(pairs, i), 3)] += 1
     pmf = stats.poisson.pmf(np.arange(3)[:, None, None], rate)
     expected = REPEATS * np.moveaxis(np.concatenate([pmf, 1 - pmf.sum(0, keepdims=True)]), 0, -1)
     enough = expected > 2
@@ -43,32 +44,49 @@ def test_thinned_counts_of_different_items_are_independent():
     joint = np.zeros((3, 3))
     one, two = np.argsort(-toy.psi * (1 - expit(toy.energy[row])))[:2]
     for sweep in range(REPEATS):
-        _, censored, _ = toy.their_pairs(sweep, slice(row, row + 1))
+        _, pairs, _ = toy.their_pairs(sweep, slice(row, row + 1))
+        censored = toy.censored_of(pairs, row)
         joint[min(censored[one], 2), min(censored[two], 2)] += 1
     joint = joint[joint.sum(1) > 0][:, joint.sum(0) > 0]
     assert stats.chi2_contingency(joint).pvalue > 1e-3
 
 
+def test_pairs_choose_components_by_what_their_symbols_have_of_them():
+    """Observed pairs by rate times chance; censored ones by rate, then a column by its chance, then by 1 - sigma."""
+    toy = Toy(components=3, rate=6.0)
+    found = np.zeros((4, 3))
+    for sweep in range(REPEATS):
+        found += toy.their_pairs(sweep, slice(2, 3))[1]
+    parts = toy.rates[2] * toy.chances  # (items, components)
+    expected = parts * (1 - expit(toy.energy[2]))[:, None]
+    expected += toy.matrix[2][:, None] * parts / parts.sum(1, keepdims=True)
+    spread = np.sqrt(expected / REPEATS)
+    assert (np.abs(found / REPEATS - expected) < 4.5 * spread).all()
+
+
+@pytest.mark.parametrize("components", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_statistics_of_rows_and_of_columns_are_sums_over_the_same_draw(dtype):
-    toy = Toy(dtype=dtype, rate=40.0)
+def test_statistics_of_rows_and_of_columns_are_sums_over_the_same_draw(dtype, components):
+    toy = Toy(dtype=dtype, rate=40.0, components=components)
     close = {"rtol": 2e-4, "atol": 2e-4} if dtype == "float32" else {"rtol": 1e-11, "atol": 1e-11}
     n = toy.factors + 2
     left, right = rows_of(toy.own, toy.width, n), rows_of(toy.table, toy.width, n)
     for i in range(5):
-        theirs, censored, totals = toy.their_pairs(3, slice(i, i + 1))
+        theirs, pairs, totals = toy.their_pairs(3, slice(i, i + 1))
+        censored = toy.censored_of(pairs, i)
         squares, linear = toy.square(theirs)
         omega = squares[:, n - 2, n - 2].astype(float)  # the coefficient of one times one
         kappa = (toy.matrix[i] - censored) / 2
         assert np.allclose(squares, omega[:, None, None] * np.outer(left[i], left[i]), **close)
         assert np.allclose(linear, kappa[:, None] * left[i], **close)
-        own, kept, own_totals = toy.own_pairs(3, slice(i, i + 1))
+        own, mine, own_totals = toy.own_pairs(3, slice(i, i + 1))
         square, side = toy.square(own)
         assert np.allclose(square[0], np.einsum("j,ja,jb->ab", omega, right, right), **close)
         assert np.allclose(side[0], kappa @ right, **close)
-        assert kept[0] == censored.sum() == own_totals[2]
+        assert mine[0].tolist() == pairs.sum(0).tolist()
+        assert censored.sum() == own_totals[2]
         assert own_totals.tolist() == totals.tolist()
-        shown = (toy.matrix[i] * np.log(expit(toy.energy[i]))).sum()
+        shown = (toy.matrix[i] * np.log(expit(toy.energy[i]) * (toy.offered[i] if components > 1 else 1))).sum()
         assert totals[0] == pytest.approx(shown, rel=1e-5 if dtype == "float32" else 1e-12)
 
 
@@ -77,9 +95,9 @@ def test_weights_of_a_pair_have_the_mean_of_their_trials():
     n = toy.factors + 2
     total, variance = np.zeros(4), np.zeros(4)
     for sweep in range(REPEATS // 4):
-        stats_, censored, _ = toy.their_pairs(sweep, slice(1, 2))
+        stats_, pairs, _ = toy.their_pairs(sweep, slice(1, 2))
         omega = toy.square(stats_)[0][:, n - 2, n - 2]
-        trials = toy.matrix[1] + censored
+        trials = pairs[:, 0]
         mean, spread = np.array([moments(a) for a in toy.energy[1]]).T
         total += omega - trials * mean
         variance += trials * spread
@@ -87,25 +105,25 @@ def test_weights_of_a_pair_have_the_mean_of_their_trials():
 
 
 def test_sums_do_not_depend_on_how_columns_are_bundled_or_rows_blocked():
-    toy = Toy(users=40, items=9, rate=30.0, dtype="float32")
-    whole, censored, totals = toy.their_pairs(1)
+    toy = Toy(users=40, items=9, rate=30.0, dtype="float32", components=2)
+    whole, pairs, totals = toy.their_pairs(1)
     parts = [toy.their_pairs(1, columns=slice(k, k + 3)) for k in range(0, 9, 3)]
     assert np.concatenate([part[0] for part in parts]).tobytes() == whole.tobytes()
-    assert np.concatenate([part[1] for part in parts]).tolist() == censored.tolist()
+    assert np.concatenate([part[1] for part in parts]).tolist() == pairs.tolist()
     assert all(part[2].tolist() == totals.tolist() for part in parts)
-    own, kept, _ = toy.own_pairs(1)
+    own, mine, _ = toy.own_pairs(1)
     blocks = [toy.own_pairs(1, slice(k, k + 8)) for k in range(0, 40, 8)]
     assert np.concatenate([block[0] for block in blocks]).tobytes() == own.tobytes()
-    assert np.concatenate([block[1] for block in blocks]).tolist() == kept.tolist()
+    assert np.concatenate([block[1] for block in blocks]).tolist() == mine.tolist()
 
 
 def test_a_row_without_pairs_and_proposals_has_zero_statistics():
     toy = Toy()
     toy.rates[:] = 0.0
     toy.indptr[:] = 0
-    own, kept, totals = toy.own_pairs(0)
+    own, pairs, totals = toy.own_pairs(0)
     assert not own.any()
-    assert not kept.any()
+    assert not pairs.any()
     assert not totals.any()
 
 
@@ -120,7 +138,7 @@ def test_rows_are_drawn_from_their_normal_posterior(dtype, biases):
     prior = np.eye(factors + 1) + 0.2 * np.ones((factors + 1, factors + 1))
     right = rng.standard_normal(factors + 1)
     traits, bias = np.empty((n, factors)), np.empty(n)
-    failed = draws.draw_rows(
+    failed = row_draws.draw_rows(
         stream_key(0, 0, 0),
         0,
         np.repeat(row, n, 0),
@@ -152,7 +170,7 @@ def test_a_row_that_is_not_positive_definite_is_named():
     toy = Toy()
     stats_ = toy.own_pairs(0)[0]
     stats_[3] = np.nan
-    failed = draws.draw_rows(
+    failed = row_draws.draw_rows(
         stream_key(0, 0, 0), 0, stats_, row_offsets(toy.width), 3, True, np.eye(4), np.zeros(4), np.empty((5, 3)),
         np.empty(5),
     )  # fmt: skip
@@ -164,5 +182,5 @@ def test_moments_are_sums_of_products():
     traits, bias = rng.standard_normal((50, 4)).astype(np.float32), rng.standard_normal(50).astype(np.float32)
     x = np.column_stack([traits, bias, np.ones(50)]).astype(float)
     out = np.zeros((6, 6))
-    draws.add_moments(traits, bias, out)
+    row_draws.add_moments(traits, bias, out)
     assert np.allclose(np.triu(out), np.triu(x.T @ x), rtol=1e-12)

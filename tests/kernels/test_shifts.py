@@ -59,7 +59,7 @@ def test_weights_average_to_the_ratio_of_likelihoods(of_rows, dtype):
     steps = np.array([0.4, -0.5, 0.2, -0.1, 0.3])[: 5 if of_rows else 4]
     leans = np.array([1.3, 0.8, 1.0, 0.6, 1.1])[: 4 if of_rows else 5]
     most = np.exp(np.maximum(-steps, 0))
-    rates, psi = toy.rates * most if of_rows else toy.rates, toy.psi if of_rows else toy.psi * most
+    rates, psi = toy.rates[:, 0] * most if of_rows else toy.rates[:, 0], toy.psi if of_rows else toy.psi * most
     kept, alias = alias_table(psi / psi.sum())
     found = np.empty((REPEATS, steps.size))
     for sweep in range(REPEATS):
@@ -69,8 +69,8 @@ def test_weights_average_to_the_ratio_of_likelihoods(of_rows, dtype):
             toy.table, toy.factors, steps, leans, of_rows, found[sweep],
         )  # fmt: skip
     t, g = (steps[:, None], leans) if of_rows else (steps, leans[:, None])
-    before = toy.rates[:, None] * toy.psi * expit(toy.energy)
-    after = toy.rates[:, None] * toy.psi * np.exp(-t) * expit(toy.energy + t * g)
+    before = toy.rates * toy.psi * expit(toy.energy)
+    after = toy.rates * toy.psi * np.exp(-t) * expit(toy.energy + t * g)
     wanted = (toy.matrix * np.log(after / before) - (after - before)).sum(1 if of_rows else 0)
     drawn = np.exp(found - wanted)
     assert (np.abs(drawn.mean(0) - 1) < 4.5 * drawn.std(0) / np.sqrt(REPEATS) + 1e-5).all()
@@ -83,7 +83,7 @@ def test_weights_of_blocks_add_up_to_those_of_all_rows():
     def weigh(first, stop):
         out = np.zeros(6)
         shifts.weigh_shifts(
-            stream_key(3, 1, 0), first, toy.rates[first:stop], toy.indptr[first : stop + 1], toy.indices, toy.counts,
+            stream_key(3, 1, 0), first, toy.rates[first:stop, 0], toy.indptr[first : stop + 1], toy.indices, toy.counts,
             toy.kept, toy.alias, toy.own[first * toy.width : stop * toy.width], toy.table, toy.factors, steps,
             np.ones(stop - first), False, out,
         )  # fmt: skip

@@ -29,7 +29,7 @@ KINDS = (
     "2 without a user (first: line 4 of {0}), 1 without an item (first: line 5 of {0}), "
     "1 without a count (first: line 6 of {0}), 1 with a count that is no number (first: 'many' in line 9 of {0}), "
     "1 with an infinite count (first: 'inf' in line 12 of {0}), "
-    "1 with a negative count (first: '-2.0' in line 10 of {0}), 1 with a count of zero (first: line 11 of {0}), "
+    "1 with a negative count (first: '-2' in line 10 of {0}), 1 with a count of zero (first: line 11 of {0}), "
     "1 with another number of columns (first: 'bob,poker,1,extra' in line 13 of {0})"
 )
 
@@ -106,8 +106,75 @@ def test_a_decimal_comma_and_words_for_separators(tmp_path):
     expected = ps.ingest(ROWS, tmp_path / "frame.zarr", count="n")
     options = {"count": "n", "decimal": ",", "separator": "semicolon"}
     assert ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", **options).digest == expected.digest
-    with pytest.raises(ps.InputError, match=r"3 with a count that is no number \(first: '1,5' in line 2 of"):
+    with pytest.raises(
+        ps.InputError, match=r"3 with a comma in the count \(first: '1,5' in line 2 of .*\); read decimal "
+    ):
         ps.ingest(tmp_path / "a.csv", tmp_path / "d.zarr", count="n")
+
+
+def test_counts_are_told_as_they_are_written(tmp_path):
+    (tmp_path / "a.csv").write_text("user;item;n\nann;go;n/a\nann;go;1.234,5\nann;go;-2,50\n")
+    with pytest.raises(
+        ps.InputError, match=r"\(first: 'n/a' in line 2 of .*negative count \(first: '-2,50' in line 4"
+    ) as it:
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", count="n", decimal=",")
+    assert "decimal=" not in str(it.value)
+    (tmp_path / "b.csv").write_text("user;item;n\nann;go;1.234,5\n")
+    with pytest.raises(ps.InputError, match=r"no number \(first: '1.234,5' in line 2"):
+        ps.ingest(tmp_path / "b.csv", tmp_path / "c.zarr", count="n", decimal=",")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_found_without_its_mark(tmp_path, encoding):
+    ROWS.to_csv(tmp_path / "a.csv", sep=";", encoding=encoding, index=False)
+    expected = ps.ingest(ROWS, tmp_path / "frame.zarr", count="n")
+    assert ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", count="n").digest == expected.digest
+
+
+@pytest.mark.parametrize("above", ["sep=;\r\n", '"sep=;"\r\n', "\r\n\r\n", "\r\nsep=;\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_lines_above_the_header_are_no_header(tmp_path, above, encoding):
+    text = above + "user;item;n;;\r\njürgen;straße;1;;\r\n;go;1;;\r\nann;go;2;;\r\n"
+    (tmp_path / "a.csv").write_bytes(text.encode(encoding))
+    line = above.count("\n") + 3
+    with pytest.raises(ps.InputError, match=rf"1 of 3 rows .* 1 without a user \(first: line {line} of"):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", count="n")
+    counts = ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", count="n", invalid="drop")
+    assert counts.user_ids.tolist() == ["ann", "jürgen"]
+    assert counts.total == 3
+
+
+def test_a_told_separator_of_two_columns_is_no_row(tmp_path):
+    (tmp_path / "a.csv").write_text("sep=;\nuser;item\nann;go\n ;go\n")
+    with pytest.raises(ps.InputError, match=r"1 of 2 rows .* 1 without a user \(first: line 4 of"):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
+
+
+def test_labels_of_white_space_in_a_text_file_are_none(tmp_path):
+    (tmp_path / "a.csv").write_text('user,item\n7,go\n  ,go\n"",go\n8,"\t"\n9,\u00a0\n', encoding="utf-8")
+    words = r"4 of 5 rows .* 2 without a user \(first: line 3 of .*\), 2 without an item \(first: line 5 of"
+    with pytest.raises(ps.InputError, match=words):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
+    counts = ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", invalid="drop")
+    assert counts.user_ids.tolist() == [7]
+    frame = pd.DataFrame(
+        {"user": ["e", " "], "item": [" ", "e"]}
+    )  # letters: a frame has nulls to say that nothing is there
+    assert ps.ingest(frame, tmp_path / "letters.zarr").user_ids.tolist() == [" ", "e"]
+
+
+def test_other_names_of_columns_are_shown_one_by_one_with_the_way_to_name_them(tmp_path):
+    (tmp_path / "a.csv").write_text("kunde;artikel;menge\nann;go;1\n")
+    words = r"no column 'user' in .*a.csv; there are: kunde, artikel, menge; name the users' with user= \(--user\)"
+    with pytest.raises(ps.InputError, match=words):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
+
+
+def test_bytes_of_another_encoding_than_the_given_one_name_the_file(tmp_path):
+    ROWS.to_csv(tmp_path / "a.csv", encoding="cp1252", index=False)
+    words = r'a.csv holds bytes that are no text in UTF-8; give its encoding, such as encoding="cp1252"'
+    with pytest.raises(ps.InputError, match=words):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", count="n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -225,8 +226,8 @@ def test_a_chain_that_is_not_finite_names_the_row_and_keeps_what_is_committed(tm
     run(counts, tmp_path / "model.zarr", sweeps=1)
     draw_own = chain.Passes.draw
 
-    def spoiled(self, side, own, its, proposing, prior, its_prior):
-        return draw_own(self, side, own, its, proposing, replace(prior, precision=prior.precision * np.nan), its_prior)
+    def spoiled(self, side, own, its, scale, prior, its_prior):
+        return draw_own(self, side, own, its, scale, replace(prior, precision=prior.precision * np.nan), its_prior)
 
     monkeypatch.setattr(chain.Passes, "draw", spoiled)
     with pytest.raises(ps.NumericError, match=r"the draw of user 0 \(block 0 of the users\) in sweep 2 is not finite"):
@@ -238,3 +239,15 @@ def test_a_chain_that_is_not_finite_names_the_row_and_keeps_what_is_committed(tm
 def test_a_small_budget_is_refused_with_the_arithmetic(tmp_path, counts):
     with pytest.raises(ps.MemoryBudgetError, match="give at least"):
         run(counts, tmp_path / "model.zarr", memory="1MiB")
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not settled")
+def test_progress_shows_how_settled_the_chain_is(tmp_path, counts, capsys):
+    run(counts, tmp_path / "model.zarr", sweeps=30, progress=True)
+    assert re.search(r"sweep 30.*R-hat \d\.\d\d, \d+ effective sweeps", capsys.readouterr().err)
+
+
+def test_a_chain_whose_halves_disagree_is_warned_of(tmp_path, counts, monkeypatch):
+    monkeypatch.setattr(chain, "SETTLED", 0.5)
+    with pytest.warns(UserWarning, match=r"the chain has not settled: split R-hat is \d\.\d\d over 30 sweeps"):
+        run(counts, tmp_path / "model.zarr", sweeps=30)

@@ -17,7 +17,8 @@ USERS, ITEMS, PROPOSALS = 4, 3, 14.0
 def features(state: State, counts: np.ndarray) -> np.ndarray:
     """Bounded functions of everything: traits may have no moments under these priors."""
     a = state.energy()
-    pi, psi = (side.selection / side.selection.sum() for side in (state.users, state.items))
+    w, psis = state.users.chosen / state.users.chosen.sum(), state.items.chosen / state.items.chosen.sum(0)
+    pi, psi, rho = w.sum(1), psis[:, 0], w.sum(0)
     return np.array(
         [
             *np.tanh(state.users.traits).mean(0),
@@ -42,6 +43,12 @@ def features(state: State, counts: np.ndarray) -> np.ndarray:
             min(counts.sum(), 12) / 12,
             np.tanh(counts[0, 0]),
             np.tanh(counts * a).mean(),
+            rho[0] ** 2,
+            (w[0] ** 2).sum(),
+            (psis[0] ** 2).sum(),
+            (w[0] * psis[0]).sum() * expit(a)[0, 0],
+            np.tanh(counts[0, 0] * w[0] @ psis[0]),
+            np.tanh(counts.sum(1) @ w).mean(),
         ]
     )
 
@@ -53,8 +60,10 @@ def features(state: State, counts: np.ndarray) -> np.ndarray:
         {"hyperpriors": False, "tau_u": 0.7, "tau_v": 1.5, "tau_b": 0.8},
         {"hyperpriors": True, "biases": False, "alpha": 0.6},
         {"hyperpriors": False, "tau_u": 1.0, "tau_v": 0.5, "tau_b": 1.0, "alpha": 2.0, "dtype": "float32"},
+        {"hyperpriors": False, "tau_u": 1.0, "tau_v": 1.0, "tau_b": 1.0, "components": 3},
+        {"hyperpriors": True, "components": 2, "alpha": 0.7},
     ],
-    ids=["hyperpriors", "fixed", "no-biases", "float32"],
+    ids=["hyperpriors", "fixed", "no-biases", "float32", "three-components", "two-components"],
 )
 def test_draws_from_the_prior_and_sweeps_with_fresh_counts_agree(options):
     """Geweke (2004): (draw the counts given the state, sweep) leaves the joint prior of states and counts as it is."""

@@ -330,8 +330,9 @@ def check(outcome: forged_runs.Outcome) -> None:
     assert outcome.grown < forged_child.ROOM
     answered = [name for name, times in outcome.found.items() if name.endswith("answered") and times]
     refused = [name for name, times in outcome.found.items() if name.endswith("refused") and times]
-    assert len(answered) == len(forged_child.actions(Path()))  # forgeries come through to every action
-    assert len(refused) >= len(answered) - 2  # and are refused by all but the two that report instead
+    tried = [len(forged_child.actions(Path(), model)) for model in forged_child.MODELS]
+    assert len(answered) == sum(tried)  # forgeries come through to every action
+    assert len(refused) >= len(answered) - 2 * len(tried)  # and are refused by all but the two that report instead
 
 
 @pytest.mark.slow

@@ -142,6 +142,18 @@ def test_recommendations_are_not_written_over_anything_else(mark: bytes, tmp_pat
     assert len(pd.read_parquet(target)) > 0
 
 
+def test_a_list_is_not_written_over_a_file_of_its_name_nor_of_a_name_like_it(tmp_path: Path) -> None:
+    counts = tiny_counts(tmp_path / "counts.zarr", users=40, items=5)
+    run_fit(counts, tmp_path / "model.zarr", 1)
+    model = ps.load(tmp_path / "model.zarr")
+    check = leave(tmp_path / "top.csv", tmp_path / "top.csv.partial", tmp_path / "other.csv.partial")
+    with pytest.raises(StoreError, match=r"top\.csv exists already; remove it first, or give another path"):
+        model.recommend_all(tmp_path / "top.csv")
+    model.recommend_all(tmp_path / "other.csv")
+    check()
+    assert len(pd.read_csv(tmp_path / "other.csv")) > 0
+
+
 def test_a_fit_removes_only_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_store, "GRACE_SECONDS", 1e-9)
     counts = tiny_counts(tmp_path / "counts.zarr", users=40, items=5)

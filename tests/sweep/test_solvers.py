@@ -82,15 +82,17 @@ def test_twenty_sweeps_gain_what_solved_systems_gain(tmp_path, monkeypatch):
 
 
 @pytest.mark.cluster
-def test_bits_do_not_depend_on_threads_memory_or_processes(counts, tmp_path, monkeypatch, cluster):
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_bits_do_not_depend_on_threads_memory_or_processes(counts, temperature, tmp_path, monkeypatch, cluster):
     from distributed import Client
 
     def bits(name, **options):
-        model = fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=2, dtype="float32", options=options)
+        how = {"dtype": "float32", "temperature": temperature}
+        model = fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=2, options=options, **how)
         return {path: array.tobytes() for path, array in fitted_arrays(model).items()}
 
     first = bits("one.zarr", threads=1)
-    plan = plan_module.Plan.make(counts, Settings(**SETTINGS), "gradients")
+    plan = plan_module.Plan.make(counts, Settings(**SETTINGS), "gradients, xi* last")
     assert bits("two.zarr", threads=3) == first
     assert bits("small.zarr", memory=plan.peak_bytes(1)) == first  # nothing is kept: weights are made again
     with Client(cluster) as client:
