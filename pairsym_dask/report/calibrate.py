@@ -171,7 +171,9 @@ def show_reliability(found: Reliability) -> Iterator[str]:
     )
     yield '<div class="row">'
     for bins, words in ((found.bins, "all unseen items"), (found.first, f"each user's first {FIRST} items")):
-        yield figure(_shares(bins).svg(), f"Predicted and observed shares of the held-out pairs, {words}.")
+        yield figure(
+            _shares(bins).svg(), f"Predicted (line) and observed (bars) shares of the held-out pairs, {words}."
+        )
     chart = Chart(Axis("predicted p(j | i)", log=True), Axis("observed", log=True))
     bins = found.bins[(found.bins["observed"] > 0) & (found.bins["cells"] > 0)]
     # A bin's cells share its pairs: what was observed of each, over what was predicted.
@@ -184,7 +186,7 @@ def show_reliability(found: Reliability) -> Iterator[str]:
     yield "</div>"
     columns = (found.lists[name] for name in ("list", "length", "held"))
     rows = [(str(name), f"{length:.1f}", f"{held:.1%}") for name, length, held in zip(*columns, strict=True)]
-    yield f"<h3>Lists that hold the next item with {found.level:.0%}</h3>"
+    yield f"<h3>Lists that hold the next item with {100 * found.level:g} %</h3>"
     yield table(["list", "mean length", "held the item"], rows)
     yield "<p>Sized on one half of the users, judged on the other.</p>"
 

@@ -134,7 +134,7 @@ def test_a_page_and_the_command_line_tell_the_same(tmp_path, small, small_model)
     found = ps.calibrate(small_model, held_out, truths=1, users=40, items=10, pairs=300, sweeps=6)
     found.report(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
-    for words in ("Where simulated truths lie", "ECE, first 10", "Lists that hold the next item with 90%", "<svg"):
+    for words in ("Where simulated truths lie", "ECE, first 10", "Lists that hold the next item with 90 %", "<svg"):
         assert words in text
     assert "calibration error" in str(found)
     assert "<svg" in found._repr_html_()
