@@ -135,13 +135,14 @@ class SideTags:
 
     def frame(self) -> pd.DataFrame:
         """A row a tag, without the level: tag, relevance, effect, sd, symbols."""
-        tags, reach = self.prior.tags, 1 / np.sqrt(self._read("gamma")[:-1])
+        tags, variance = self.prior.tags, self.variances[:-1, 0]
+        square = (self.effects[:-1, :-1].astype(np.float64) ** 2).mean(1)
         table = pd.DataFrame(
             {
                 "tag": tags.tag_ids,
-                "relevance": reach,
-                "effect": np.sqrt((self.effects[:-1, :-1].astype(np.float64) ** 2).mean(1)),
-                "sd": np.sqrt(self.variances[:-1, 0]),
+                "relevance": square / (square + variance),  # |E[h]|^2 / E|h|^2
+                "effect": np.sqrt(square),
+                "sd": np.sqrt(variance),
                 "symbols": tags.symbols_a_tag(),
             }
         )

@@ -32,8 +32,8 @@ def show_tags(model: Fitted, commit: Commit) -> Iterator[str]:
         ]
         yield f"<h2>Tags of {side}</h2>"
         yield (
-            "<p>How far a tag moves the prior means of its symbols, 1/sqrt(gamma), against how many have it: where "
-            "little is known it stays near 1, and tags that say nothing sink.</p>"
+            "<p>How much is known of a tag's effects, |E[h]|^2 / E|h|^2, against how many have the tag: that of tags "
+            "that say nothing, or of which little is seen, is small.</p>"
         )
         words = f"{len(found):,} tags; ringed: the most relevant among the quarter that is used most."
         yield '<div class="row">'
