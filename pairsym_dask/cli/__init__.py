@@ -17,7 +17,8 @@ __all__ = ["main", "pairsym"]
 
 # In the order in which people need them.
 for _command in (
-    ingest, ingest_tags, plan, fit, update, recommend, fold_in, explain, similar, tags, split, split_by_time, evaluate,
-    compare, tune, benchmark, report, calibrate, info, verify, pack, simulate, demo, warm_up,
+    ingest, ingest_tags, plan, fit, update, recommend, fold_in, explain, similar, tags,
+    split, split_by_time, evaluate, compare, tune, benchmark,
+    report, calibrate, info, verify, pack, simulate, demo, warm_up,
 ):  # fmt: skip
     pairsym.add_command(_command)

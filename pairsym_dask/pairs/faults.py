@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .parts import Part
 
 ODD = "with another number of columns"
-COMMA = "with a comma in the count"
+COMMA = "with a comma in the {}"
 _WITH_COMMA = r"^[+-]?\d*,\d+$"
 _NUMBER = r"^(?i)[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 
@@ -65,6 +65,10 @@ class Faults:
     def left_out(self) -> int:
         return sum(fault.rows for fault in self.found.values())
 
+    @property
+    def _has_commas(self) -> bool:
+        return any(kind.startswith(COMMA.format("")) for kind in self.found)
+
     def summary(self) -> str:
         """How many rows of each kind, in words."""
         return ", ".join(f"{fault.rows:,} {kind}" for kind, fault in self.found.items())
@@ -74,7 +78,7 @@ class Faults:
         if not self.found:
             return
         kinds = ", ".join(f"{fault.rows:,} {kind} (first: {fault.words()})" for kind, fault in self.found.items())
-        comma = 'read decimal commas with decimal="," (--decimal ,), ' if COMMA in self.found else ""
+        comma = 'read decimal commas with decimal="," (--decimal ,), ' if self._has_commas else ""
         raise InputError(
             f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; {comma}"
             'mend them, or leave them out with invalid="drop" (--invalid drop)'
@@ -82,12 +86,7 @@ class Faults:
 
 
 def sift(
-    columns: list[Any],
-    decimal: str,
-    counted: bool,
-    timed: bool,
-    words: tuple[str, str, str],
-    blanks: bool = False,
+    columns: list[Any], decimal: str, counted: bool, timed: bool, words: tuple[str, str, str], blanks: bool = False
 ) -> tuple[list[Any], np.ndarray | None, dict[str, tuple[int, int, str]]]:
     """Columns (user, item, count) and times without rows that cannot be counted.
 
@@ -107,11 +106,11 @@ def sift(
             bad[mask] = True
 
     for side, word in enumerate(words[:2]):
-        lacking = f"without {'an' if word == 'item' else 'a'} {word}"
+        kind = f"without {'an' if word == 'item' else 'a'} {word}"
         if blanks:
-            note(lacking, _blanks(columns[side]))
+            note(kind, _blanks(columns[side]))
         elif columns[side].null_count:
-            note(lacking, _nulls(columns[side]))
+            note(kind, _nulls(columns[side]))
     times = None
     if timed:
         stamps = columns.pop()
@@ -130,7 +129,7 @@ def sift(
             right = pc.fill_null(pc.match_substring_regex(values, _NUMBER), True)
             wrong = ~right.to_numpy(zero_copy_only=False)
             if wrong.any():
-                note(COMMA, wrong & _matches(values, _WITH_COMMA), written)
+                note(COMMA.format(number), wrong & _matches(values, _WITH_COMMA), written)
                 note(f"with a {number} that is no number", wrong, written)
             values = pc.if_else(right, values, None).cast(pa.float64())
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):

@@ -91,8 +91,7 @@ class Columns:
         return WORDS[self.holds]
 
     def check(self, there: list[Any], name: str) -> None:
-        named = zip((*self.words, "time"), (self.user, self.item, self.count, self.time), strict=True)
-        for role, column in named:
+        for role, column in zip((*self.words, "time"), (self.user, self.item, self.count, self.time), strict=True):
             if column is not None and there.count(column) != 1:
                 fault = "no column" if column not in there else "more than one column"
                 raise InputError(

@@ -275,6 +275,8 @@ def selected_names(side: str, components: int) -> list[str]:
 def _chain_scalars(scalars: Fields, sweep: int, components: int) -> list[str]:
     """Names of a chain's scalars, checked; its start has no likelihood yet."""
     later = ("log_likelihood", "shown")
+    if components > len(scalars.values):  # a stranger's number of components, before anything is made as large
+        scalars.refuse("selected_users", f"a number for each of {components} components")
     selected = [name for side in SIDES for name in selected_names(side, components)]
     for name in (*CHAIN_SCALARS, *selected):
         if not math.isfinite(scalars.real(name)) and not (sweep == 0 and name in later):

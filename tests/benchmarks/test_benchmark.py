@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -285,3 +287,23 @@ def test_threads_are_given_only_where_they_do_not_change_the_result(frame, tmp_p
     assert model.threads == 3
     model = Contender(contenders.baselines.BPR, {}, {"factors": 2, "epochs": 1}).fit({}, counts, "", 3)
     assert model.threads == 1
+
+
+def test_a_late_validation_part_is_the_end_of_every_training_list(tmp_path):
+    """`workflows/late_valid.py`: the last ninth, rounded down; the random validation part joins, test stays."""
+    rng = np.random.default_rng(0)
+    item = np.concatenate([rng.permutation(60)[:size] for size in (30, 8, 20)])
+    frame = pd.DataFrame({"user": np.repeat([0, 1, 2], [30, 8, 20]), "item": item})
+    frame["part"] = np.where(frame.index % 10 == 3, "valid", np.where(frame.index % 10 == 7, "test", "train"))
+    frame.to_parquet(tmp_path / "parts.parquet")
+    script = Path(__file__).parents[2] / "workflows" / "late_valid.py"
+    words = [sys.executable, str(script), str(tmp_path / "parts.parquet"), str(tmp_path / "late.parquet")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "likeness of neighbours" in done.stdout
+    late = pd.read_parquet(tmp_path / "late.parquet")
+    pd.testing.assert_frame_equal(late[["user", "item"]], frame[["user", "item"]])
+    assert ((late["part"] == "test") == (frame["part"] == "test")).all()
+    for user, theirs in frame[frame["part"] == "train"].groupby("user"):
+        last = theirs.index[len(theirs) - len(theirs) // 9 :]
+        valid = late.index[(late["user"] == user) & (late["part"] == "valid")]
+        assert list(valid) == list(last)

@@ -78,3 +78,12 @@ def background_of(its, factors):
 def no_pull(dtype):
     """Of rows whose prior means are 0."""
     return np.empty((0, 0), dtype)
+
+
+def assert_near(values, wanted, tolerance):
+    """Every array is finite where it should be, and there as wanted."""
+    for one, two in zip(values, wanted, strict=True):
+        finite = np.isfinite(two)
+        scale = np.abs(two[finite]).max(initial=1.0)
+        assert (np.isfinite(one) == finite).all()
+        assert np.abs(one[finite] - two[finite]).max(initial=0) / scale < tolerance

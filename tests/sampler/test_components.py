@@ -17,6 +17,7 @@ from pairsym_dask.errors import InputError
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.sampler import chain, plan
 from pairsym_dask.settings import Settings
+from pairsym_dask.store.records import commit_record
 from pairsym_dask.store.verify import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore:the chain has not settled")
@@ -150,3 +151,9 @@ def test_components_that_cannot_be_are_refused_in_one_sentence():
     ]:
         with pytest.raises(InputError, match=words):
             Settings(**settings)
+
+
+def test_a_record_of_more_components_than_it_has_numbers_for_is_refused(model):
+    record = {**model._fitted.record, "settings": {**model._fitted.record["settings"], "components": 10**12}}
+    with pytest.raises(ps.DamagedStoreError, match="a number for each of 1000000000000 components"):
+        commit_record(record, "a record")
