@@ -89,7 +89,7 @@ def test_an_unreachable_host_is_told_in_one_sentence(protocol: str, tmp_path: Pa
 
 def test_what_dask_logs_of_a_failed_task_holds_no_credentials() -> None:
     name = f"https://me:hunter2@host/a.csv?token={QUOTED}"
-    part = CsvPart(name, Columns("user", "item", None), 1, {"token": TOKEN}, ("user", "item"), ",", "utf-8")
+    part = CsvPart(name, Columns("user", "item", None), 1, {"token": TOKEN}, ("user", "item"), ",", "utf-8", 0)
     assert repr(part) == "CsvPart('https://host/a.csv')"
 
 

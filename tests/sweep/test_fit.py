@@ -116,7 +116,7 @@ def test_results_do_not_depend_on_scheduler_or_workers(tmp_path, small, cluster)
         results["cluster, given"] = fit("given.zarr", client=client)
         results["cluster, current"] = fit("current.zarr")
         names = set(client.run_on_scheduler(_prefixes))
-    assert {"update-users", "update-items", "gather-items", "select-items", "finish-users"} <= names
+    assert {"update-users", "update-items", "gather-items", "finish-users"} <= names
     first = results["threads 1"]
     assert [name for name, result in results.items() if result != first] == []
 
