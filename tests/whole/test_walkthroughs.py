@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.docs
 def test_transcripts_are_what_their_commands_say(tmp_path):
     pytest.importorskip("polars")
+    pytest.importorskip("mypy")
     done = subprocess.run(
         [sys.executable, ROOT / "workflows" / "walkthroughs.py", "--check"],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=900,
