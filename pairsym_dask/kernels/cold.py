@@ -274,7 +274,7 @@ def update_cold_rows(
         put(base_, TRAITS * span + k, kind(1.0) if trait else kind(0.0))
         put(base_, OTHERS * span + k, kind(0.0) if trait else kind(1.0))
     half, star = kind(0.5), kind(terms.two_lambda_star)
-    pulled_to, pull_ = terms.pull.size > 0, pointer(terms.pull.reshape(-1))
+    tagged, pull_ = terms.pull.size > 0, pointer(terms.pull.reshape(-1))
     stride = stride_of(width)
     matrix = np.zeros(width * matrix_stride(width) + WIDEST, table.dtype)
     vectors, turned = np.zeros(LANES * stride + WIDEST, table.dtype), np.zeros(LANES * stride + WIDEST, table.dtype)
@@ -309,7 +309,7 @@ def update_cold_rows(
             mixed = fma(load_wide(base_, ONES * span + k), load_wide(line_, MEAN * span + k), mixed)
         rho = hsum(total) + a * square[one + factors] + kind(terms.tau_b)
         h = hsum(right) - half * f * square[one + factors] - a * square[one + width + factors]
-        if pulled_to:
+        if tagged:
             h += get(pull_, i * width + factors)
         b = kind(0.0)
         if terms.biases:
@@ -321,7 +321,7 @@ def update_cold_rows(
             store(coefficient_, q, fnma(load(weight_, q), rest, mul(splat(half), load(shown_, q))))
         product, curved = begin_row(
             m, table_, places_, coefficient_, weight_, base_, span, factors, a, half * f + a * b,
-            kind(terms.tau[i]), pulled_to, pull_, i * width, line_, precision_, i * factors,
+            kind(terms.tau[i]), tagged, pull_, i * width, line_, precision_, i * factors,
         )
         for taken in range(steps):
             dots(table_, places_, m, line_, DIRECTION * span, span, dot_)

@@ -343,13 +343,13 @@ def update_rows_by_steps(
         spectrum[k] = square[k * width + k]
     spectrum_ = pointer(spectrum)
     zero = splat(kind(0.0))
-    pulled, pull_ = terms.pull.size > 0, pointer(terms.pull.reshape(-1))
+    tagged, pull_ = terms.pull.size > 0, pointer(terms.pull.reshape(-1))
     for i in range(0, n, LANES):
         rows = min(LANES, n - i)
         for k in range(0, LANES * SUMS * width, LANES):
             store(sums_, k, zero)
         for lane in range(rows):
-            if pulled:
+            if tagged:
                 for k in range(0, width, LANES):
                     store(sums_, (lane * SUMS + 3) * width + k, load(pull_, (i + lane) * width + k))
             if i + lane + 1 < n:
