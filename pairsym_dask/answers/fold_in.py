@@ -25,7 +25,7 @@ from ..kernels.keys import sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..kernels.rows import OtherSide, Pairs, Terms, Values
 from ..pairs.parts import Columns
-from ..run.execute import Executor, Steps
+from ..run.execute import Executor, Graph
 from ..run.process import read_once
 from ..settings import Settings
 from ..store.commit import Commit
@@ -116,13 +116,13 @@ def fold_in(
     if tags is not None:
         labels, pairs, prior = _with_tags(labels, pairs, tags, links)
     blocks = list(blocks_of(pairs.indptr))
-    steps = Steps(uuid.uuid4().hex[:12])
-    model = steps.hold("model", FittedItems(commit, counts))
+    graph = Graph(uuid.uuid4().hex[:12])
+    model = graph.hold("model", FittedItems(commit, counts))
     keys = [
-        steps.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block), _cut_prior(prior, *block))
+        graph.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block), _cut_prior(prior, *block))
         for k, block in enumerate(blocks)
     ]
-    results = Executor(client, threads).run(steps.graph, keys)
+    results = Executor(client, threads).run(graph.nodes, keys)
     values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
     background = np.concatenate([result[1] for result in results])
     _check_finite(labels, values)

@@ -20,7 +20,7 @@ from ..answers.predict import Predictor, Symbols, energy, energy_of_pairs, predi
 from ..errors import InputError, MemoryBudgetError
 from ..kernels.accelerate import compiled
 from ..kernels.logistic import moderated
-from ..run.execute import Executor, Graph
+from ..run.execute import Executor, Nodes
 from ..run.memory import MIB, parse_memory
 from ..run.process import turn
 from ..store.commit import Commit
@@ -200,7 +200,7 @@ def _rank(
         graph[f"rank-held-out-{run}-{block}"] = (rank_block, "job", int(block), row, item)
         waiting += row.size
         if waiting >= BATCH or block == blocks[-1]:
-            nodes: Graph = {"job": job, **graph}
+            nodes: Nodes = {"job": job, **graph}
             parts.append(Ranks.join(executor.run(nodes, list(graph))))
             graph, waiting = {}, 0
     return Ranks.join(parts)
