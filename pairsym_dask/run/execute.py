@@ -19,7 +19,7 @@ from ..errors import PairsymError, SchedulerError
 from ..store.arrays import Manifest, Sealed
 from ..store.storage import Storage
 from .progress import Progress
-from .workers import Pass, memory_trouble, paused_workers, versions
+from .workers import Requirements, memory_trouble, paused_workers, versions
 
 Nodes = dict[str, Any]  # of a graph, by key
 CONNECT_SECONDS = 20
@@ -171,11 +171,11 @@ class Executor:
         """How many finished tasks `run` will tell of: on a cluster only the wanted ones are seen."""
         return graph.tasks if self.client is None else len(keys)
 
-    def check_workers(self, tokens: list[tuple[Storage, str]]) -> Pass | None:
+    def check_workers(self, tokens: list[tuple[Storage, str]]) -> Requirements | None:
         """See that all workers have this process's versions and find these keys; None without a cluster."""
         if self.client is None:
             return None
-        wanted = Pass(versions(), tuple(tokens))
+        wanted = Requirements(versions(), tuple(tokens))
         answers = self._watched(lambda: self.client.run(wanted.problem, on_error="return"))
         for address, answer in answers.items():
             if isinstance(answer, ImportError):

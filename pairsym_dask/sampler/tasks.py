@@ -15,7 +15,7 @@ from ..errors import NumericError
 from ..kernels.draws import TOTALS, draw_statistics_size
 from ..kernels.random import fill_normals
 from ..kernels.row_draws import add_moments
-from ..run.workers import Pass
+from ..run.workers import Requirements
 from ..settings import Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
 from ..store.commit import Commit, read_rows
@@ -46,7 +46,7 @@ class DrawJob:
     folder: str
     specs: dict[str, ArraySpec]
     sweep: int
-    passes: Pass | None = None  # on a cluster: what is asked of its workers
+    needed: Requirements | None = None  # on a cluster: what is asked of its workers
 
     @property
     def keys(self) -> Keys:

@@ -54,14 +54,14 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep a task within its process's room: so many at a time."""
 
     def run(job: Job, *args: Any) -> Any:
-        passes = job.passes
-        if passes is not None:  # the driver cannot wait for fsyncs of another process: each task does
+        needed = job.needed
+        if needed is not None:  # the driver cannot wait for fsyncs of another process: each task does
             job = replace(job, storage=job.storage.for_caller())
         with turn(job.room.tasks):
-            if passes is not None:
-                admit(passes)
+            if needed is not None:
+                admit(needed)
             result = function(job, *args)
-        if passes is not None:
+        if needed is not None:
             job.storage.settle()
         return result
 
