@@ -22,7 +22,7 @@ from ..kernels.accelerate import compiled
 from ..kernels.logistic import moderated
 from ..run.execute import Executor, Nodes
 from ..run.memory import MIB, parse_memory
-from ..run.process import turn
+from ..run.process import at_most
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..sweep.plan import Room
@@ -230,7 +230,7 @@ def _room(source: ScoreSource, counts: Counts, memory: Any, tasks: int) -> Room:
 
 def rank_block(job: RankJob, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
     """Task: ranks of the held-out pairs (row in the block, item) of one block of users, sorted by row."""
-    with turn(job.room.tasks), threadpool_limits(1, "blas"):
+    with at_most(job.room.tasks), threadpool_limits(1, "blas"):
         return _rank_block(job, block, row, item)
 
 

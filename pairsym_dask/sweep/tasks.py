@@ -15,7 +15,7 @@ from ..errors import NumericError
 from ..kernels import cold, cold_close, gradients, moments, rows
 from ..kernels.layout import WHOLE, empty_table, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
-from ..run.process import turn
+from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
 from .background import Background, messages, observed_messages
@@ -57,7 +57,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
         needed = job.needed
         if needed is not None:  # the driver cannot wait for fsyncs of another process: each task does
             job = replace(job, storage=job.storage.for_caller())
-        with turn(job.room.tasks):
+        with at_most(job.room.tasks):
             if needed is not None:
                 admit(needed)
             result = function(job, *args)
