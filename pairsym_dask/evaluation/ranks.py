@@ -26,7 +26,7 @@ from ..run.process import at_most
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..sweep.plan import Room
-from .held_out import Pairs
+from .held_out import HeldOutPairs
 from .lists import describe_lists, information, mark_seen
 
 CELLS = 2**20  # scores computed together: more would leave the cache, fewer would not pay for their preparation
@@ -171,7 +171,7 @@ class RankJob:
 def rank(
     source: ScoreSource,
     counts: Counts,
-    pairs: Pairs,
+    pairs: HeldOutPairs,
     cutoffs: tuple[int, ...] = (),
     *,
     client: Any = None,
@@ -188,7 +188,7 @@ def rank(
 
 
 def _rank(
-    source: ScoreSource, counts: Counts, pairs: Pairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
+    source: ScoreSource, counts: Counts, pairs: HeldOutPairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
 ) -> Ranks:
     job = RankJob(counts, source, cutoffs, _room(source, counts, *executor.resources(memory)))
     blocks = np.unique(pairs.user // counts.cuts["users"].block)

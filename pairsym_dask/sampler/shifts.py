@@ -14,7 +14,7 @@ from ..kernels.shifts import accept_shifts, measure_rows, propose_shifts, weigh_
 from ..kernels.wishart import solve_definite
 from ..settings import Settings
 from ..store.cuts import Tile
-from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Columns, Drawn, Keys
+from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Drawn, Keys, ProposedSide
 from .hyper import Prior
 
 
@@ -76,7 +76,7 @@ class Shifting:
     """The short side while it may shift: its steps, and itself as it is proposed from, by the larger selections."""
 
     steps: np.ndarray
-    columns: Columns
+    columns: ProposedSide
     mass: float  # what the larger selections sum to, over what selection does
 
     @staticmethod
@@ -84,7 +84,7 @@ class Shifting:
         steps = propose(keys, side, 0, old, counts)
         most = larger(old, steps)
         mass = float(most.sum() / old.selection.sum())
-        return Shifting(steps, Columns.make(old, settings.factors, most), mass)
+        return Shifting(steps, ProposedSide.make(old, settings.factors, most), mass)
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +118,7 @@ def accept(
 
 def shift_rows(
     keys: Keys, settings: Settings, side: str, first: int, old: Drawn, counts: np.ndarray, scale: float, tile: Tile,
-    columns: Columns, slope: Slope,
+    columns: ProposedSide, slope: Slope,
 ) -> np.ndarray:  # fmt: skip
     """The steps that a block of the long side takes; `scale` times selection are expected proposals."""
     steps, weights = propose(keys, side, first, old, counts), np.zeros(counts.size)

@@ -26,7 +26,7 @@ from ..sweep.plan import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
 from ..sweep.tasks import on_worker
-from .halves import MIXTURE, START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
+from .halves import MIXTURE, START, Drawn, Keys, ProposedSide, draw_gathered, draw_own, draw_selection, gather
 from .hyper import Prior
 from .plan import DrawPlan
 from .shifts import Shifting, Slope, accept, shift_rows, weigh_columns
@@ -76,15 +76,15 @@ class DrawJob:
         parts = [self.read(sealed, side, block) for block in range(self.plan.count(side))]
         return Drawn(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
 
-    def columns(self, sealed: Sealed, slope: Slope | None = None, steps: np.ndarray | None = None) -> Columns:
+    def columns(self, sealed: Sealed, slope: Slope | None = None, steps: np.ndarray | None = None) -> ProposedSide:
         """The short side of a state, after its steps if it took some; kept."""
 
-        def make() -> Columns:
+        def make() -> ProposedSide:
             whole = self.short(sealed)
             moved = whole if slope is None or steps is None else slope.shifted(whole, steps)
-            return Columns.make(moved, self.settings.factors)
+            return ProposedSide.make(moved, self.settings.factors)
 
-        kept: Columns = self._once("columns" if steps is None else "shifted", sealed, make)
+        kept: ProposedSide = self._once("columns" if steps is None else "shifted", sealed, make)
         return kept
 
     def shifting(self, sealed: Sealed) -> Shifting:
