@@ -36,7 +36,7 @@ from ..sweep.discount import Discount
 from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log
 from ..sweep.job import VALUES, empty_values, prior_growth
 from ..sweep.record import decode_background
-from ..sweep.tag_prior import scale
+from ..sweep.tag_prior import scale_links
 from .given import blocks_of, cut_rows, read_pairs, some_words
 from .predict import Audience, Symbols
 from .tags import SideTags
@@ -158,7 +158,7 @@ def _with_tags(
     more = len(everybody) - labels.size
     pairs = Tile(np.concatenate([pairs.indptr, np.full(more, pairs.indptr[-1])]), pairs.indices, pairs.counts)
     known = tags.prior.tags.find(everybody.to_numpy())
-    described = tags.mixed(scale(given, tags.prior.number - 1))
+    described = tags.mixed(scale_links(given, tags.prior.number - 1))
     place = pd.Index(mine.astype(object)).get_indexer(everybody)
     order = np.where(place >= 0, len(everybody) + place, np.arange(len(everybody)))
     prior = Symbols.join([tags.symbols(known), described]).take(order)

@@ -66,7 +66,7 @@ def check_schedule(sweeps: int, burn: int | None, thin: int, before: list[Commit
     return Schedule(burn, thin)
 
 
-def check_counts(counts: Counts) -> None:
+def check_can_sample(counts: Counts) -> None:
     """Refuse counts that cannot be sampled."""
     if counts.nnz == 0:
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
@@ -111,7 +111,7 @@ def sample(
 
     A chain begins with a fit of the same symbols, `start`, or with one whose rows are named by `warm`.
     """
-    check_counts(counts)
+    check_can_sample(counts)
     check_schedule(sweeps, burn, thin, [])
     if start is not None:
         check_start(start, counts, settings)
