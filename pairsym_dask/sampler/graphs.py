@@ -80,11 +80,11 @@ class Passes(Attempt[DrawJob]):
 
     def _shift(self, graph: Graph, side: str, own: str, its: str, proposing: str, slope: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
-        weights = [
+        ratios = [
             graph.add(f"weigh-{side}", share, tasks.weigh_share, graph.job, side, own, its, proposing, slope, share)
             for share in range(len(self.job.plan.shares))
         ]
-        total = graph.tree("weights", side, tasks.add_weights, weights)
+        total = graph.tree("weights", side, tasks.add_ratios, ratios)
         return graph.add(f"take-steps-{side}", 0, tasks.take_steps, graph.job, side, own, slope, total)
 
     def _gather(

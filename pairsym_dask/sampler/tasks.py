@@ -245,27 +245,27 @@ def draw_block(
 def weigh_share(
     job: DrawJob, side: str, own: Sealed, its: Sealed, scale: np.ndarray, slope: Slope, share: int
 ) -> np.ndarray:
-    """What a share of the long side says of the steps of the short side."""
+    """Log ratios of the steps of the short side, as far as a share of the long side has its pairs."""
     shifting = job.shifting(own)
-    weights = np.zeros(shifting.steps.size)
+    ratios = np.zeros(shifting.steps.size)
     for block in job.plan.shares[share]:
         first, _ = job.plan.row_range(job.plan.long, block)
         weigh_columns(
             job.keys, job.settings, side, first, job.read(its, job.plan.long, block), float(scale[0]),
-            job.tile(block), shifting, slope, weights,
+            job.tile(block), shifting, slope, ratios,
         )  # fmt: skip
-    return weights
+    return ratios
 
 
-def add_weights(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def add_ratios(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return one + two
 
 
 @on_worker
-def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, weights: np.ndarray) -> np.ndarray:
+def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, ratios: np.ndarray) -> np.ndarray:
     """The steps that the short side takes."""
     shifting = job.shifting(own)
-    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, weights, slope)
+    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, ratios, slope)
 
 
 @on_worker

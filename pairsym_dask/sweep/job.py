@@ -108,11 +108,11 @@ class Job:
         """c_i of a block of rows as the fit counts them."""
         place = self.plan.places[side][block]
         if self.discount is None:
-            return self.counts.marginal(side, place.tile)[place.part]
+            return self.counts.marginal(side, place.tile_block)[place.rows]
         if side != self.plan.long:
             return self.discount.short_marginal[place.first : place.stop]
-        tile = self.tile(side, place.tile, 0)
-        return sum_rows(tile.indptr, tile.counts)[place.part]
+        tile = self.tile(side, place.tile_block, 0)
+        return sum_rows(tile.indptr, tile.counts)[place.rows]
 
     # Tables
 

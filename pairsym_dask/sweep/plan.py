@@ -60,12 +60,12 @@ def choose_solver(factors: int, rows: int, pairs: int, stepping: tuple[float, ..
 
 
 class Place(NamedTuple):
-    """Where a block of rows lies: its first row and the one after its last, and the tile block with its rows there."""
+    """Where a block of rows lies: its first row and the one after its last, and its rows in a tile block."""
 
     first: int
     stop: int
-    tile: int
-    part: slice
+    tile_block: int
+    rows: slice  # in the tile block
 
 
 def _places(cut: Cut, step: int) -> Iterator[Place]:

@@ -93,11 +93,11 @@ def sweep(
     def shift_items(items: Drawn, users: Drawn, user_prior: Prior) -> Drawn:
         slope = Slope.make(state.item_prior, user_prior)
         shifting = Shifting.make(keys, settings, "items", items, counts.sum(0))
-        weights = np.zeros(counts.shape[1])
+        ratios = np.zeros(counts.shape[1])
         scale = proposals / users.selection.sum()
-        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, slope, weights)
+        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, slope, ratios)
         table = shifting.columns.table
-        return slope.shifted(items, accept(keys, settings, "items", 0, table, shifting.steps, weights, slope))
+        return slope.shifted(items, accept(keys, settings, "items", 0, table, shifting.steps, ratios, slope))
 
     def hyper(side: str, drawn: Drawn) -> Prior:
         if not settings.hyperpriors:
