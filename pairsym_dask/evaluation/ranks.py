@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import dask
 import numpy as np
-import psutil
 from threadpoolctl import threadpool_limits
 
 from ..answers.predict import Predictor, Symbols, energy, energy_of_pairs, predictor_of, sigma_of
@@ -21,7 +20,7 @@ from ..errors import InputError, MemoryBudgetError
 from ..kernels.accelerate import compiled
 from ..kernels.logistic import moderated
 from ..run.execute import Executor, Nodes
-from ..run.memory import MIB, parse_memory
+from ..run.memory import MIB, memory_budget
 from ..run.process import at_most
 from ..store.commit import Commit
 from ..store.counts import Counts
@@ -215,9 +214,7 @@ def _room(source: ScoreSource, counts: Counts, memory: Any, tasks: int) -> Room:
     # Items of the block's pairs, one decoded tile beside its bytes, loaded users, results, and one matrix of scores.
     task = 4 * fullest + max(tiles) * 8 + 2 * MIB + cut.block * (source.row_bytes() + 64) + cells * COPIES
     shared = source.shared_bytes(items)
-    budget = parse_memory(memory)
-    if budget is None:
-        budget = int(0.7 * psutil.virtual_memory().available)
+    budget = memory_budget(memory)
     fit = (budget - shared) // task
     if fit < 1:
         raise MemoryBudgetError(
