@@ -13,7 +13,7 @@ from scipy.special import expit
 from ..sampler.hyper import Prior
 from ..store.commit import read_rows
 from .draws import DrawPredictor
-from .explain import Explanation, Total, add_up, seen_of
+from .explain import Explanation, Total, explanation_of, seen_of
 
 
 def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanation:
@@ -52,7 +52,7 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanati
     popularity = float(np.mean([np.atleast_2d(predictor.offered(me, d))[0, item] for d in range(predictor.size)]))
     total = Total(float(energies.mean()), float(energies.std()), float(expit(energies).mean()), popularity)
     pair = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
-    return add_up(counts, pair, n, (seen, count, pulls / predictor.size), first, last, total)
+    return explanation_of(counts, pair, n, (seen, count, pulls / predictor.size), first, last, total)
 
 
 def polya_gamma_mean(energy: np.ndarray) -> np.ndarray:

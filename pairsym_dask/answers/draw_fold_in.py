@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import InputError, NumericError
 from ..kernels.keys import sum_rows
-from ..pairs.parts import Columns as Named
-from ..run.execute import Executor, Steps
-from ..sampler.halves import Columns, Drawn, Keys, draw_own, draw_selection
+from ..pairs.parts import Columns
+from ..run.execute import Executor, Graph
+from ..sampler.halves import Drawn, Keys, ProposedSide, draw_own, draw_selection
 from ..sampler.hyper import Prior
 from ..settings import Settings
 from ..store.commit import Commit
@@ -31,20 +31,20 @@ FOLDED = 2**32  # added to the sweep of a draw's streams: another chain than the
 
 
 def fold_in(
-    predictor: DrawPredictor, frame: Any, columns: Named, *, client: Any = None, threads: int | None = None
+    predictor: DrawPredictor, frame: Any, columns: Columns, *, client: Any = None, threads: int | None = None
 ) -> Folded:
     """Draws of the users of a frame, blocks of users as dask tasks."""
     counts = predictor.counts
     labels, pairs = read_pairs(frame, counts, columns)
     if pairs.counts.dtype.kind != "u":
         raise InputError("counts of folded-in users must be whole numbers, because a chain draws whole pairs")
-    blocks, steps = list(blocks_of(pairs.indptr)), Steps(uuid.uuid4().hex[:12])
-    model = steps.hold("model", (predictor.commits, counts))
+    blocks, graph = list(blocks_of(pairs.indptr)), Graph(uuid.uuid4().hex[:12])
+    model = graph.hold("model", (predictor.commits, counts))
     keys = [
-        steps.add("fold-in-users", k, fold_block, model, first, cut_rows(pairs, first, stop))
+        graph.add("fold-in-users", k, fold_block, model, first, cut_rows(pairs, first, stop))
         for k, (first, stop) in enumerate(blocks)
     ]
-    parts = Executor(client, threads).run(steps.graph, keys)
+    parts = Executor(client, threads).run(graph.nodes, keys)
     users = SymbolDraws(*(np.concatenate([part[k] for part in parts], axis=1) for k in (0, 1, 2)))
     sound = np.isfinite(users.bias).all(0) & np.isfinite(users.traits).all((0, 2))
     if not sound.all():
@@ -74,7 +74,7 @@ def fold_block(
     for d, commit in enumerate(commits):
         prior = _prior(commit)
         arrays = (commit.sealed.read_array(commit.arrays[f"items/{name}"]) for name in ("traits", "bias", "selection"))
-        columns = Columns.make(Drawn(*arrays), settings.factors)
+        columns = ProposedSide.make(Drawn(*arrays), settings.factors)
         total = float(commit.selected("users").sum())
         scale = (1 + settings.censored_ratio) * counts.total / total
         for k in range(EACH if d else BURN + EACH):

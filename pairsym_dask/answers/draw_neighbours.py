@@ -6,20 +6,17 @@ energies over the other side. Only then are they averaged: traits turn from draw
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from ..run.execute import run_tasks
 from ..settings import other
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from .draws import DrawPredictor, beliefs_over
-from .neighbours import check_measure, first_of
+from .neighbours import check_measure, first_of, over_users
 
 
 def similar(predictor: DrawPredictor, side: str, position: int, n: int, measure: str, **where: Any) -> pd.DataFrame:
@@ -33,7 +30,9 @@ def similar(predictor: DrawPredictor, side: str, position: int, n: int, measure:
             total += likeness_of(rows[position], rows, None if covariances is None else covariances[d])
         places, likeness = np.arange(total.size), total / predictor.size
     else:
-        found = over_users("similar-users", _similar_block, predictor, (position, covariances, n), where)
+        found = over_users(
+            "similar-users", _similar_block, predictor.commits, predictor.counts, (position, covariances, n), where
+        )
         places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
     kept = places != position
     places, likeness = places[kept], likeness[kept]
@@ -70,7 +69,7 @@ def covariance_of(predictor: DrawPredictor, side: str, where: dict[str, Any]) ->
         if side == "items":
             parts = [np.stack([_moments(predictor.items(d)) for d in range(predictor.size)])]
         else:
-            parts = over_users("sum-users", _moments_block, predictor, (), where)
+            parts = over_users("sum-users", _moments_block, predictor.commits, predictor.counts, (), where)
         sums = np.sum(parts, axis=0)
         n, total, squares = predictor.commit.record["rows"][side], sums[:, -1, :-1], sums[:, :-1, :-1]
         mean = total / n
@@ -93,7 +92,7 @@ def users_for(
     rows = np.stack([np.append(one.traits[item].astype(np.float64), one.bias[item]) for one in items])
     parts = np.stack([one.psi[:, item] / one.psi[:, item].sum() for one in items])
     asked = (item, rows, parts, n, exclude_seen, popularity)
-    found = over_users("recommend-item", _users_block, predictor, asked, where)
+    found = over_users("recommend-item", _users_block, predictor.commits, predictor.counts, asked, where)
     totals = np.sum([part[-1] for part in found], axis=0)
     places, score = (np.concatenate([part[k] for part in found]) for k in (0, 1))
     energies, chosen = (np.concatenate([part[k] for part in found], axis=1) for k in (2, 3))
@@ -111,14 +110,6 @@ def users_for(
 
 
 # Tasks, a block of users each ----------------------------------------------------------------------------------------
-
-
-def over_users(
-    name: str, task: Callable[..., Any], predictor: DrawPredictor, arguments: tuple[Any, ...], where: dict[str, Any]
-) -> list[Any]:
-    run, shared = uuid.uuid4().hex[:12], (predictor.commits, predictor.counts)
-    blocks = range(predictor.counts.cuts["users"].blocks)
-    return run_tasks([(f"{name}-{run}-{b}", task, (*shared, b, *arguments)) for b in blocks], **where)
 
 
 def _read(commit: Commit, positions: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ def explain(predictor: Predictor, user: int, item: int, n: int, tags: dict[str, 
         last["user tags"] = settings.tau_u * float(mean_of_tags @ direction)
     last["not settled yet"] = taste - float(pull.sum()) - sum(last.values())
     who, what = counts.user_ids[[user]].tolist()[0], predictor.label("items", item)
-    found = add_up(counts, (who, what), n, (seen, count, pull), first, last, total)
+    found = explanation_of(counts, (who, what), n, (seen, count, pull), first, last, total)
     return replace(found, tags=tag_pulls(tags, who, what, me, items.take(np.array([item]))))
 
 
@@ -116,7 +116,7 @@ def explain_newcomer(predictor: Predictor, user: Newcomers, item: int, tags: dic
     first = {"user bias": float(me.bias[0]), "item bias": float(one.bias[0])}
     last = {"user tags": float(me.mean[0] @ one.mean[0])}
     who, what, none = user.labels.tolist()[0], predictor.label("items", item), np.empty(0, np.int64)
-    found = add_up(predictor.counts, (who, what), 1, (none, none, none), first, last, total)
+    found = explanation_of(predictor.counts, (who, what), 1, (none, none, none), first, last, total)
     return replace(found, tags=tag_pulls(tags, who, what, me, one))
 
 
@@ -139,7 +139,7 @@ class Total(NamedTuple):
     popularity: float
 
 
-def add_up(
+def explanation_of(
     counts: Counts, pair: tuple[Any, Any], n: int, pulls: tuple[np.ndarray, np.ndarray, np.ndarray],
     first: dict[str, float], last: dict[str, float], total: Total,
 ) -> Explanation:  # fmt: skip

@@ -25,7 +25,7 @@ from ..kernels.keys import sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..kernels.rows import OtherSide, Pairs, Terms, Values
 from ..pairs.parts import Columns
-from ..run.execute import Executor, Steps
+from ..run.execute import Executor, Graph
 from ..run.process import read_once
 from ..settings import Settings
 from ..store.commit import Commit
@@ -36,7 +36,7 @@ from ..sweep.discount import Discount
 from ..sweep.elbo import counted_share, dirichlet_parameters, dirichlet_total, expected_log
 from ..sweep.job import VALUES, empty_values, prior_growth
 from ..sweep.record import decode_background
-from ..sweep.tag_prior import scale
+from ..sweep.tag_prior import scale_links
 from .given import blocks_of, cut_rows, read_pairs, some_words
 from .predict import Audience, Symbols
 from .tags import SideTags
@@ -116,13 +116,13 @@ def fold_in(
     if tags is not None:
         labels, pairs, prior = _with_tags(labels, pairs, tags, links)
     blocks = list(blocks_of(pairs.indptr))
-    steps = Steps(uuid.uuid4().hex[:12])
-    model = steps.hold("model", FittedItems(commit, counts))
+    graph = Graph(uuid.uuid4().hex[:12])
+    model = graph.hold("model", FittedItems(commit, counts))
     keys = [
-        steps.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block), _cut_prior(prior, *block))
+        graph.add("fold-in-users", k, fold_block, model, cut_rows(pairs, *block), _cut_prior(prior, *block))
         for k, block in enumerate(blocks)
     ]
-    results = Executor(client, threads).run(steps.graph, keys)
+    results = Executor(client, threads).run(graph.nodes, keys)
     values = [np.concatenate([result[0][k] for result in results]) for k in range(len(VALUES))]
     background = np.concatenate([result[1] for result in results])
     _check_finite(labels, values)
@@ -158,7 +158,7 @@ def _with_tags(
     more = len(everybody) - labels.size
     pairs = Tile(np.concatenate([pairs.indptr, np.full(more, pairs.indptr[-1])]), pairs.indices, pairs.counts)
     known = tags.prior.tags.find(everybody.to_numpy())
-    described = tags.mixed(scale(given, tags.prior.number - 1))
+    described = tags.mixed(scale_links(given, tags.prior.number - 1))
     place = pd.Index(mine.astype(object)).get_indexer(everybody)
     order = np.where(place >= 0, len(everybody) + place, np.arange(len(everybody)))
     prior = Symbols.join([tags.symbols(known), described]).take(order)

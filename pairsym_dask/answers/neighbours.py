@@ -48,7 +48,7 @@ def similar(
         found = [_most_like(one, predictor.items, 0, covariance, position, n)]
     else:
         arguments = (one, covariance, position, n)
-        found = _over_users("similar-users", _similar_block, predictor, arguments, where)
+        found = over_users("similar-users", _similar_block, predictor.commit, predictor.counts, arguments, where)
     places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
     best = first_of(likeness, places, n)
     labels = predictor.counts.labels(side)[places[best]]
@@ -99,7 +99,7 @@ def covariance_of(predictor: Predictor, side: str, where: Where) -> np.ndarray:
         if side == "items":
             sums = [_moments(predictor.items)]
         else:
-            sums = _over_users("sum-users", _moments_block, predictor, (), where)
+            sums = over_users("sum-users", _moments_block, predictor.commit, predictor.counts, (), where)
         n, total, squares, variances = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
         mean = total / n
         predictor.covariances[side] = squares / n - np.outer(mean, mean) + np.diag(variances / n)
@@ -120,7 +120,7 @@ def users_for(
     high. `users` are some beside the store's."""
     one = predictor.items.take(np.array([item])) if new is None else new
     arguments = (one, item, n, exclude_seen, popularity)
-    found = _over_users("recommend-item", _users_block, predictor, arguments, where)
+    found = over_users("recommend-item", _users_block, predictor.commit, predictor.counts, arguments, where)
     labels = predictor.counts.user_ids
     if users is not None:
         places, kept = labels.size + np.arange(users.labels.size), np.ones(users.labels.size, bool)
@@ -197,12 +197,12 @@ def read_symbols(predictor: Predictor, side: str, positions: np.ndarray) -> Symb
 # Tasks, a block of users each ----------------------------------------------------------------------------------------
 
 
-def _over_users(
-    name: str, task: Callable[..., Any], predictor: Predictor, arguments: tuple[Any, ...], where: Where
+def over_users(
+    name: str, task: Callable[..., Any], fitted: Any, counts: Counts, arguments: tuple[Any, ...], where: Where
 ) -> list[Any]:
-    run, shared = uuid.uuid4().hex[:12], (predictor.commit, predictor.counts)
-    blocks = range(predictor.counts.cuts["users"].blocks)
-    return run_tasks([(f"{name}-{run}-{b}", task, (*shared, b, *arguments)) for b in blocks], **where)
+    """What a task gives for every block of users; `fitted` is a commit, or those of all draws."""
+    run, blocks = uuid.uuid4().hex[:12], range(counts.cuts["users"].blocks)
+    return run_tasks([(f"{name}-{run}-{b}", task, (fitted, counts, b, *arguments)) for b in blocks], **where)
 
 
 def _read_block(commit: Commit, counts: Counts, block: int) -> tuple[np.ndarray, Symbols]:

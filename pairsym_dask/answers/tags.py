@@ -109,11 +109,11 @@ class SideTags:
         """The priors of symbols by their tags and scaled weights."""
         settings, dtype = self.commit.settings, self.commit.settings.dtype
         mean = mixed(tile, self.effects)
-        spread = mixed(Tile(tile.indptr, tile.indices, tile.counts**2), self.variances)
+        tag_variance = mixed(Tile(tile.indptr, tile.indices, tile.counts**2), self.variances)
         k = settings.factors
-        variance = np.repeat(1 / self.tau + spread[:, :1], k, axis=1)
+        variance = np.repeat(1 / self.tau + tag_variance[:, :1], k, axis=1)
         bias = mean[:, k] if settings.biases else np.zeros(len(mean))
-        bias_variance = 1 / settings.tau_b + spread[:, 1] if settings.biases else np.zeros(len(mean))
+        bias_variance = 1 / settings.tau_b + tag_variance[:, 1] if settings.biases else np.zeros(len(mean))
         return Symbols(*(values.astype(dtype) for values in (mean[:, :k], variance, bias, bias_variance)))
 
     @cached_property

@@ -148,12 +148,12 @@ def _update_rows(
         first, n = indptr[i], indptr[i + 1] - indptr[i]
         for p in range(n):
             j = indices[first + p]
-            energy, spread = bias[i] + other_bias[j], bias_variance[i] + other_bias_variance[j]
+            energy, energy_variance = bias[i] + other_bias[j], bias_variance[i] + other_bias_variance[j]
             for k in range(factors):
                 m[k, p], v[k, p] = other_mean[j, k], other_variance[j, k]
                 energy += mean[i, k] * m[k, p]
-                spread += mean[i, k] ** 2 * v[k, p] + variance[i, k] * (m[k, p] ** 2 + v[k, p])
-            xi = np.sqrt(energy**2 + spread)  # above 0: variances are
+                energy_variance += mean[i, k] ** 2 * v[k, p] + variance[i, k] * (m[k, p] ** 2 + v[k, p])
+            xi = np.sqrt(energy**2 + energy_variance)  # above 0: variances are
             a[p], w[p] = energy, np.tanh(xi / 2) / (2 * xi)
 
         precision, product = tau_b, 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .group import Place, check_output, column_options, reading_options, show, time_options, where_options
+from .group import Connection, check_output, column_options, reading_options, show, time_options, where_options
 
 
 @click.command()
@@ -21,7 +21,7 @@ def ingest(paths: tuple[str, ...], store: str, scheduler: str | None, **options:
     """Turn files of pairs (Parquet, CSV, TSV, also .gz) into a counts store."""
     from ..pairs.ingest import ingest as run
 
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         click.echo(run(list(paths), store, client=client, progress=True, **options))
 
 
@@ -39,7 +39,7 @@ def split(
     from ..pairs.splits import leave_one_out, split_by_fraction
 
     check_output(held_out)
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         if fraction is None:
             store, table = leave_one_out(counts, train, client=client, **options)
         else:
@@ -82,7 +82,7 @@ def split_by_time(
     if last == (at is not None) or (last and (until or repeats)):
         raise click.UsageError("give --at TIME (with --until and --repeats), or --last")
     options |= {"time": time or "time", "progress": True}
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         if last:
             store, table = leave_last_out(list(paths), train, random_state=random_state, client=client, **options)
         else:
@@ -109,5 +109,5 @@ def simulate(store: str, scheduler: str | None, **options: Any) -> None:
     """Draw pairs from the model's own generative process into a counts store."""
     from ..pairs.simulate import simulate as run
 
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         click.echo(run(store, client=client, progress=True, **options))

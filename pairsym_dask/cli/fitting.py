@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..settings import PRESETS, GivenSettings, default_words
-from .group import Place, column_options, reading_options, time_options, where_options
+from .group import Connection, column_options, reading_options, time_options, where_options
 
 
 def setting_options(function: Any) -> Any:
@@ -93,7 +93,7 @@ def fit(
     for name, value in PRESETS.get(preset or "", {}).items():
         if context.get_parameter_source(name) is ParameterSource.DEFAULT:
             settings[name] = value
-    with Place(scheduler) as client, _way_out(model):
+    with Connection(scheduler) as client, _way_out(model):
         fitted = PairedSymbols(**settings).fit(
             counts, model, sweeps=sweeps, burn=burn, thin=thin, start=load(start) if start else None, tol=tol,
             keep=keep, discard_damaged=discard_damaged, item_tags=item_tags, user_tags=user_tags, memory=memory,
@@ -175,7 +175,7 @@ def update(
     versions: dict[str, Any] = {"start": start, "keep_last": keep_last}
     if counts is not None and (repeated != "error" or any(versions.values())):
         raise click.UsageError("--start, --keep-last and --repeated are for versions, without --counts and --model")
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         options |= {"client": client, "progress": True}
         if options["sweeps"] is None:
             del options["sweeps"]
@@ -197,5 +197,5 @@ def tune(counts: str, scheduler: str | None, **options: Any) -> None:
     """Look for settings by held-out pairs of a training store."""
     from ..evaluation.tune import tune as run
 
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         click.echo(run(counts, client=client, progress=True, **options))

@@ -127,7 +127,7 @@ def with_options(function: Any, *options: Any) -> Any:
     return function
 
 
-class Place:
+class Connection:
     """A client for --scheduler, closed at the end; None without."""
 
     def __init__(self, address: str | None) -> None:

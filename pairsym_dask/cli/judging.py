@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ..settings import GivenSettings
 from .fitting import setting_options
-from .group import Place, popularity_option, read_pairs, read_titles, titles_option, where_options
+from .group import Connection, popularity_option, read_pairs, read_titles, titles_option, where_options
 
 
 def _judging(function: Any) -> Any:
@@ -54,7 +54,7 @@ def evaluate(model: str, held_out: str, n: tuple[int, ...], scheduler: str | Non
     from ..model import load
 
     opened = load(model)
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         pairs = read_pairs(opened, held_out, options["user"], options["item"])
         click.echo(run(opened, pairs, n=n, client=client, **options))
 
@@ -73,7 +73,7 @@ def compare(models: tuple[str, ...], held_out: str, n: tuple[int, ...], schedule
 
     opened = {path: load(path) for path in models}
     first = next(iter(opened.values()))
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         pairs = read_pairs(first, held_out, options["user"], options["item"])
         click.echo(run({**opened, "popularity": Popularity().fit(first.counts)}, pairs, n=n, client=client, **options))
 

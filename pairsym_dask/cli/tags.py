@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .group import Place, reading_options, show, where_options
+from .group import Connection, reading_options, show, where_options
 
 
 @click.command("ingest-tags")
@@ -21,7 +21,7 @@ def ingest_tags(paths: tuple[str, ...], store: str, scheduler: str | None, **opt
     """Turn files of (symbol, tag) links (Parquet, CSV, TSV, also .gz) into a tag store."""
     from ..pairs.tags import ingest_tags as run
 
-    with Place(scheduler) as client:
+    with Connection(scheduler) as client:
         click.echo(run(list(paths), store, client=client, progress=True, **options))
 
 

@@ -17,7 +17,7 @@ from ..answers.predict import Predictor
 from ..answers.query import check_exponent
 from ..errors import InputError
 from ..store.counts import Counts, open_counts
-from .held_out import Pairs, read_held_out
+from .held_out import HeldOutPairs, read_held_out
 from .measures import check_cutoffs, differences, list_measures, names, pair_measures
 from .ranks import Committed, Ranks, Scorer, ScoreSource, rank
 from .result import Comparison, Evaluation
@@ -91,7 +91,7 @@ def evaluate_ways(
 ) -> list[Evaluation]:
     """An evaluation for each exponent of the popularity, from the same energies where the model is one of ours."""
     cutoffs, counts = check_cutoffs(n), _counts_of(model)
-    pairs, source = Pairs.read(held_out, counts), _source(model, exponents)
+    pairs, source = HeldOutPairs.read(held_out, counts), _source(model, exponents)
     ranks = rank(source, counts, pairs, cutoffs, **where)
     return [summarise(ranks, way, counts, pairs, held_out, cutoffs, skipped) for way in range(source.ways)]
 
@@ -168,7 +168,7 @@ def summarise(
     ranks: Ranks,
     way: int,
     counts: Counts,
-    pairs: Pairs,
+    pairs: HeldOutPairs,
     held_out: pd.DataFrame,
     cutoffs: tuple[int, ...],
     skipped: int = 0,

@@ -48,7 +48,7 @@ def read_held_out(
 
 
 @dataclass(frozen=True)
-class Pairs:
+class HeldOutPairs:
     """Held-out pairs as positions in the training store, sorted by user; `order` leads back to the given rows."""
 
     user: np.ndarray  # int64
@@ -56,7 +56,7 @@ class Pairs:
     order: np.ndarray
 
     @staticmethod
-    def read(held_out: pd.DataFrame, counts: Counts) -> Pairs:
+    def read(held_out: pd.DataFrame, counts: Counts) -> HeldOutPairs:
         """Positions of pairs that `read_held_out` gave; a pair that is there twice is an error."""
         try:
             user = counts.positions("users", held_out["user"].to_numpy())
@@ -64,7 +64,7 @@ class Pairs:
         except InputError as error:
             raise InputError(f'{error}; leave held-out pairs of unknown symbols out with unknown="skip"') from None
         order = np.lexsort((item, user))
-        pairs = Pairs(user[order].astype(np.int64), item[order].astype(np.int64), order)
+        pairs = HeldOutPairs(user[order].astype(np.int64), item[order].astype(np.int64), order)
         again = (np.diff(pairs.user) == 0) & (np.diff(pairs.item) == 0)
         if again.any():
             row = held_out.iloc[order[int(again.argmax()) + 1]]

@@ -129,8 +129,8 @@ def summarise_rows(pairs: pd.DataFrame, lists: pd.DataFrame, cutoffs: tuple[int,
             with np.errstate(invalid="ignore"):  # a log-likelihood of -inf
                 by_user = np.bincount(whose, values - mean)
             out[name] = mean
-            spread = np.sqrt((by_user**2).sum() * users / (users - 1)) if users > 1 else np.nan
-            out[f"{name}_se"] = spread / len(part)
+            deviation = np.sqrt((by_user**2).sum() * users / (users - 1)) if users > 1 else np.nan
+            out[f"{name}_se"] = deviation / len(part)
     out["perplexity"] = np.exp(-out["log_likelihood"])
     return out
 

@@ -13,20 +13,19 @@ from typing import Any, Protocol
 
 import dask
 import numpy as np
-import psutil
 from threadpoolctl import threadpool_limits
 
 from ..answers.predict import Predictor, Symbols, energy, energy_of_pairs, predictor_of, sigma_of
 from ..errors import InputError, MemoryBudgetError
 from ..kernels.accelerate import compiled
 from ..kernels.logistic import moderated
-from ..run.execute import Executor, Graph
-from ..run.memory import MIB, parse_memory
-from ..run.process import turn
+from ..run.execute import Executor, Nodes
+from ..run.memory import MIB, memory_budget
+from ..run.process import at_most
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..sweep.plan import Room
-from .held_out import Pairs
+from .held_out import HeldOutPairs
 from .lists import describe_lists, information, mark_seen
 
 CELLS = 2**20  # scores computed together: more would leave the cache, fewer would not pay for their preparation
@@ -171,7 +170,7 @@ class RankJob:
 def rank(
     source: ScoreSource,
     counts: Counts,
-    pairs: Pairs,
+    pairs: HeldOutPairs,
     cutoffs: tuple[int, ...] = (),
     *,
     client: Any = None,
@@ -188,7 +187,7 @@ def rank(
 
 
 def _rank(
-    source: ScoreSource, counts: Counts, pairs: Pairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
+    source: ScoreSource, counts: Counts, pairs: HeldOutPairs, cutoffs: tuple[int, ...], executor: Executor, memory: Any
 ) -> Ranks:
     job = RankJob(counts, source, cutoffs, _room(source, counts, *executor.resources(memory)))
     blocks = np.unique(pairs.user // counts.cuts["users"].block)
@@ -200,7 +199,7 @@ def _rank(
         graph[f"rank-held-out-{run}-{block}"] = (rank_block, "job", int(block), row, item)
         waiting += row.size
         if waiting >= BATCH or block == blocks[-1]:
-            nodes: Graph = {"job": job, **graph}
+            nodes: Nodes = {"job": job, **graph}
             parts.append(Ranks.join(executor.run(nodes, list(graph))))
             graph, waiting = {}, 0
     return Ranks.join(parts)
@@ -215,9 +214,7 @@ def _room(source: ScoreSource, counts: Counts, memory: Any, tasks: int) -> Room:
     # Items of the block's pairs, one decoded tile beside its bytes, loaded users, results, and one matrix of scores.
     task = 4 * fullest + max(tiles) * 8 + 2 * MIB + cut.block * (source.row_bytes() + 64) + cells * COPIES
     shared = source.shared_bytes(items)
-    budget = parse_memory(memory)
-    if budget is None:
-        budget = int(0.7 * psutil.virtual_memory().available)
+    budget = memory_budget(memory)
     fit = (budget - shared) // task
     if fit < 1:
         raise MemoryBudgetError(
@@ -230,7 +227,7 @@ def _room(source: ScoreSource, counts: Counts, memory: Any, tasks: int) -> Room:
 
 def rank_block(job: RankJob, block: int, row: np.ndarray, item: np.ndarray) -> Ranks:
     """Task: ranks of the held-out pairs (row in the block, item) of one block of users, sorted by row."""
-    with turn(job.room.tasks), threadpool_limits(1, "blas"):
+    with at_most(job.room.tasks), threadpool_limits(1, "blas"):
         return _rank_block(job, block, row, item)
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 from ..answers.predict import seen_items
 from ..errors import InputError
 from ..options import fraction, seed
-from .held_out import Pairs, read_held_out
+from .held_out import HeldOutPairs, read_held_out
 
 BINS_A_DECADE = 3
 FIRST = 10  # items of a list that are looked at on their own
@@ -79,7 +79,7 @@ def reliability(
     """
     fraction("level", level, ", such as 0.9")
     counts, predictor = model.counts, getattr(model, "_answering", None)
-    pairs = Pairs.read(read_held_out(held_out, counts, user, item, unknown), counts)
+    pairs = HeldOutPairs.read(read_held_out(held_out, counts, user, item, unknown), counts)
     users = np.unique(pairs.user)
     if users.size < 2:
         raise InputError("held_out has pairs of one user: lists are sized on some users and judged on others")
@@ -105,7 +105,9 @@ def reliability(
     return Reliability(cells.table(pairs.user.size), first.table(pairs.user.size), lists, level, pairs.user.size)
 
 
-def _looks(predictor: Any, users: np.ndarray, pairs: Pairs, cells: _Bins, first: _Bins) -> Iterator[tuple[Any, ...]]:
+def _looks(
+    predictor: Any, users: np.ndarray, pairs: HeldOutPairs, cells: _Bins, first: _Bins
+) -> Iterator[tuple[Any, ...]]:
     """Of some users' pairs, a block at a time: rank, share of p up to it, row, and the rows' cumulated p in order."""
     for part in predictor.blocks(users.size):
         some = users[part]

@@ -32,7 +32,7 @@ from ..store.model_store import ModelStore
 from ..store.storage import is_local
 from ..sweep.fit import fit
 from .evaluate import summarise
-from .held_out import Pairs
+from .held_out import HeldOutPairs
 from .ranks import Committed, rank
 
 SPACE: dict[str, tuple[Any, ...]] = {
@@ -200,7 +200,7 @@ def tune(
         train, held_out = leave_one_out(counts, os.path.join(place, "train.zarr"), random_state, **where)
         if len(held_out) > users:
             held_out = held_out.sample(users, random_state=random_state).sort_index().reset_index(drop=True)
-        trial = _Trial(train, held_out, Pairs.read(held_out, train), measure, n, random_state, place, where)
+        trial = _Trial(train, held_out, HeldOutPairs.read(held_out, train), measure, n, random_state, place, where)
         with closing(Tally(progress, "tune", "fit", _fits(len(combinations), len(rungs)))) as tally:
             search = _Search(trial, combinations, tally)
             search.halve(rungs)
@@ -290,7 +290,7 @@ class _Trial:
 
     train: Counts
     held_out: pd.DataFrame
-    pairs: Pairs
+    pairs: HeldOutPairs
     measure: str
     n: int
     random_state: int

@@ -15,7 +15,7 @@ from .accelerate import compiled, inlined
 from .chunks import ask_ahead, place
 from .cold import add_rows, add_rows_and_squares, copy_traits, curvature_of, find, weigh_cold
 from .dots import dots, span_of
-from .gradients import SUMS, fill_matrix, find_places, matrix_stride, multiply
+from .gradients import SUMS, fill_matrix, matrix_stride, multiply, table_places
 from .outer import stride_of
 from .simd import (
     LANES,
@@ -182,7 +182,7 @@ def add_cold_products(
         while p < stop:
             end = min(p + MOST, stop)
             n = end - p
-            find_places(indices_, p, end, parts_, 2 * width, places_)
+            table_places(indices_, p, end, parts_, 2 * width, places_)
             for q in range(n):
                 put(weight_, q, get(weights_, p + q))
             for q in range(n, (n + LANES - 1) // LANES * LANES):

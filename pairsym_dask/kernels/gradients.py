@@ -106,7 +106,7 @@ def multiply(matrix: Any, vectors: Any, o: int, width: int, factors: int, out: A
 
 
 @inlined
-def scale(spectrum: Any, vectors: Any, o: int, width: int, out: Any) -> None:
+def multiply_diagonal(spectrum: Any, vectors: Any, o: int, width: int, out: Any) -> None:
     """The same where B is diagonal, `spectrum` its diagonal."""
     stride = stride_of(width)
     for lane in range(LANES):
@@ -156,7 +156,7 @@ def add_row_sums(
 
 
 @inlined
-def find_places(indices: Any, start: int, stop: int, parts: Any, stride: int, places: Any) -> int:
+def table_places(indices: Any, start: int, stop: int, parts: Any, stride: int, places: Any) -> int:
     """Table places of a chunk of pairs, padded to whole vectors with its first one."""
     n = stop - start
     for q in range(n):
@@ -177,7 +177,7 @@ def add_row_products(
     at = start
     while at < stop:
         end = min(at + CHUNK, stop)
-        padded = find_places(indices, at, end, parts, 2 * width, places)
+        padded = table_places(indices, at, end, parts, 2 * width, places)
         for q in range(0, padded, LANES):
             o0, o1, o2, o3 = get(places, q), get(places, q + 1), get(places, q + 2), get(places, q + 3)
             o4, o5, o6, o7 = get(places, q + 4), get(places, q + 5), get(places, q + 6), get(places, q + 7)
@@ -219,7 +219,7 @@ def begin_rows(
             for k in range(factors, width):
                 put(mean, at + k, number(sums, 0.0))
     if turned:
-        scale(spectrum, mean, o, width, products)
+        multiply_diagonal(spectrum, mean, o, width, products)
     else:
         multiply(matrix, mean, o, width, factors, products)
     for lane in range(rows):
@@ -366,7 +366,7 @@ def update_rows_by_steps(
         )
         for _ in range(steps):
             if turned:
-                scale(spectrum_, direction_, 0, width, products_)
+                multiply_diagonal(spectrum_, direction_, 0, width, products_)
             else:
                 multiply(matrix_, direction_, 0, width, factors, products_)
             for k in range(0, LANES * stride, LANES):

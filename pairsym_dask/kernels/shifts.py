@@ -69,10 +69,10 @@ def propose_shifts(match: Any, key: Any, first: int, counts: Any, selection: Any
 
 @compiled
 def accept_shifts(
-    match: Any, key: Any, first: int, steps: Any, weights: Any, alpha: float, effects: Any, mean: float,
+    match: Any, key: Any, first: int, steps: Any, ratios: Any, alpha: float, effects: Any, mean: float,
     precision: float,
 ) -> None:
-    """Put steps that are not accepted to 0; `weights` are log ratios of the rows' pairs.
+    """Put steps that are not accepted to 0; `ratios` are log ratios of the rows' pairs.
 
     The rest of the ratio is that of Dirichlet and normal priors: `effects` are what steps are added to, `mean` and
     `precision` those of their prior.
@@ -91,7 +91,7 @@ def accept_shifts(
         for q in (r, p):
             t = steps[q]
             # (selection)^alpha N(effect | mean, 1 / precision)
-            ratio += weights[q] - alpha * t - precision * t * (effects[q] - mean + 0.5 * t)
+            ratio += ratios[q] - alpha * t - precision * t * (effects[q] - mean + 0.5 * t)
         if not math.log(uniform(stream)) < ratio:
             steps[r], steps[p] = 0.0, 0.0
     keep(words)

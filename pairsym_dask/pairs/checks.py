@@ -20,7 +20,7 @@ WHOLE_LIMIT = 2**53  # up to here sums of whole numbers are exact in float64
 
 
 @dataclass(frozen=True)
-class Place:
+class RowNames:
     """Names rows in messages."""
 
     name: str
@@ -30,7 +30,7 @@ class Place:
         return self.words(int(k))
 
 
-def check_labels(values: Any, side: str, column: Any, at: Place) -> tuple[pa.Array, str]:
+def check_labels(values: Any, side: str, column: Any, at: RowNames) -> tuple[pa.Array, str]:
     """Labels as int64 or large_string, and which of the two; `column` and `at` serve the messages."""
     values = plain(values)
     if values.null_count:
@@ -61,7 +61,7 @@ def check_labels(values: Any, side: str, column: Any, at: Place) -> tuple[pa.Arr
     raise InputError(f"labels must be integers or strings: column {column!r} of {at.name} holds {kind}{hint}")
 
 
-def integers_of(values: pa.Array, side: str, at: Place) -> pa.Array:
+def integers_of(values: pa.Array, side: str, at: RowNames) -> pa.Array:
     """CSV text as the integers that it must be, because other files hold integers."""
     numbers = parse_integers(*text_buffers(values))
     if numbers is None:
@@ -80,7 +80,7 @@ def text_buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return found, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
 
 
-def check_counts(values: Any, column: Any, at: Place) -> np.ndarray:
+def check_counts(values: Any, column: Any, at: RowNames) -> np.ndarray:
     """Finite numbers from 0 on; whole ones as the smallest unsigned type, fractions as float64."""
     values = plain(values)
     if values.null_count:

@@ -23,7 +23,7 @@ from ..store.secrets import without_credentials
 from .checks import (
     INTEGER,
     TEXT,
-    Place,
+    RowNames,
     check_counts,
     check_labels,
     from_pandas,
@@ -139,7 +139,7 @@ class Part:
             if times is not None and not (wanted := self.columns.span.wanted(times)).all():
                 faults.outside += int((~wanted).sum())
                 times, columns = times[wanted], [values.filter(pa.array(wanted)) for values in columns]
-            at = Place(self.name, partial(self._where_after, first))
+            at = RowNames(self.name, partial(self._where_after, first))
             labels, kinds = [], []
             for side in range(2):
                 values, kind = check_labels(columns[side], self.columns.words[side], self.columns.names[side], at)

@@ -121,7 +121,7 @@ def simulate(
     del draws, psi, traits, biases
     urn = Urn(scratch, model, stored_draws, items_side)
     ranges = [(int(first), int(stop)) for first, stop in itertools.pairwise(starts)]
-    drawn: list[Drawn] = stages.run("draw-pairs", draw_pairs, [(urn, *rows) for rows in ranges])
+    drawn: list[DrawnPairs] = stages.run("draw-pairs", draw_pairs, [(urn, *rows) for rows in ranges])
     given = give_to_missing(urn, [block.item_counts for block in drawn])
     again = {}
     for k, (first, stop) in enumerate(ranges):
@@ -235,7 +235,7 @@ class Urn:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnPairs:
     """Pairs of a block of users: as a run, for where users are the long side, and as a piece."""
 
     run: Run
@@ -243,14 +243,14 @@ class Drawn:
     item_counts: Stored
 
 
-def draw_pairs(urn: Urn, first: int, stop: int) -> Drawn:
+def draw_pairs(urn: Urn, first: int, stop: int) -> DrawnPairs:
     """Task: draw the pairs of a block of users."""
     drawn, indptr = urn.draw(first, stop, urn.items())
     item_counts = np.bincount(drawn, minlength=urn.model.items).astype(np.uint32)
     return _put_drawn(urn, f"{first}", first, stop, *fold_draws(drawn, indptr), item_counts)
 
 
-def give_pairs(urn: Urn, first: int, stop: int, drawn: Drawn, given: np.ndarray) -> Drawn:
+def give_pairs(urn: Urn, first: int, stop: int, drawn: DrawnPairs, given: np.ndarray) -> DrawnPairs:
     """Task: the same pairs after some draws were given to other items."""
     scratch, run = urn.scratch, drawn.run
     keys = scratch.read(run.keys)
@@ -270,7 +270,7 @@ def give_pairs(urn: Urn, first: int, stop: int, drawn: Drawn, given: np.ndarray)
 
 def _put_drawn(
     urn: Urn, key: str, first: int, stop: int, keys: np.ndarray, counts: np.ndarray, item_counts: np.ndarray
-) -> Drawn:
+) -> DrawnPairs:
     scratch, model = urn.scratch, urn.model
     run = write_run(scratch, f"runs/{key}", first, stop - first, keys, counts)
     arrays = [item_counts]
@@ -278,7 +278,7 @@ def _put_drawn(
         arrays += [(keys >> SHIFT).astype(np.uint32) + np.uint32(first), (keys & LOW).astype(np.uint32), counts]
     stored = scratch.write(f"draws/{key}", *arrays)
     piece = Piece({"users": Side(stored[1]), "items": Side(stored[2])}, stored[3]) if len(stored) > 1 else None
-    return Drawn(run, piece, stored[0])
+    return DrawnPairs(run, piece, stored[0])
 
 
 def give_to_missing(urn: Urn, item_counts: list[Stored]) -> np.ndarray:

@@ -242,14 +242,14 @@ def _events(
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LaterPairs:
     """Distinct pairs by label: row numbers in the labels of their own."""
 
     rows: dict[str, np.ndarray]
     labels: dict[str, np.ndarray]
 
 
-def _later_pairs(found: Found, columns: Columns, stages: Stages, scratch: Scratch, memory: Any) -> Pairs:
+def _later_pairs(found: Found, columns: Columns, stages: Stages, scratch: Scratch, memory: Any) -> LaterPairs:
     """Distinct pairs of the events that are held out."""
     parts = [replace(part, columns=columns) for part in found.parts]
     parsed, _ = parse_some(replace(found, parts=parts), columns, stages, scratch)
@@ -262,10 +262,10 @@ def _later_pairs(found: Found, columns: Columns, stages: Stages, scratch: Scratc
         pairs[other(long)].append((keys & LOW).astype(np.int64))
     scratch.remove("runs")
     rows = {side: np.concatenate(pairs[side]) for side in SIDES}
-    return Pairs(rows, {side: placed.labels[side][:] for side in SIDES})
+    return LaterPairs(rows, {side: placed.labels[side][:] for side in SIDES})
 
 
-def _news(train: Counts, later: Pairs, repeats: bool, keep_unknown: bool) -> pd.DataFrame:
+def _news(train: Counts, later: LaterPairs, repeats: bool, keep_unknown: bool) -> pd.DataFrame:
     """Later pairs that are worth ranking, in order."""
     places = {side: _find(train, side, later.labels[side])[later.rows[side]] for side in SIDES}
     known = (places["users"] >= 0) & (places["items"] >= 0)

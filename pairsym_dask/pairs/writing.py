@@ -16,7 +16,7 @@ import psutil
 from ..errors import InputError, MemoryBudgetError
 from ..run.execute import Executor
 from ..run.memory import parse_memory
-from ..run.process import turn
+from ..run.process import at_most
 from ..run.progress import duration
 from ..store.counts import MARK
 from ..store.counts_writer import begin, give_back
@@ -58,7 +58,7 @@ class Stages:
 
     def task(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A call whose arguments dask does not look into, and that waits for its turn within the memory budget."""
-        return functools.partial(_in_turn, self.tasks, function, *arguments)
+        return functools.partial(_limited, self.tasks, function, *arguments)
 
     def run_graph(self, stage: str, graph: dict[Any, Any], keys: list[str]) -> list[Any]:
         wanted, done = set(keys), 0
@@ -82,9 +82,9 @@ class Stages:
             print(f"{words}; {duration(time.perf_counter() - self.began)}", file=sys.stderr)
 
 
-def _in_turn(tasks: int, function: Callable[..., Any], *arguments: Any) -> Any:
+def _limited(tasks: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function while at most `tasks` such calls are under way in this process."""
-    with turn(tasks):
+    with at_most(tasks):
         return function(*arguments)
 
 

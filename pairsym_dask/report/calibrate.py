@@ -179,9 +179,9 @@ def show_reliability(found: Reliability) -> Iterator[str]:
     # A bin's cells share its pairs: what was observed of each, over what was predicted.
     middle = np.sqrt(bins["low"] * bins["high"])
     error = np.sqrt(bins["observed"] / found.pairs)
-    ratio, spread = bins["observed"] / bins["predicted"], error / bins["predicted"]
+    ratio, ratio_error = bins["observed"] / bins["predicted"], error / bins["predicted"]
     chart.line(middle, middle, name="exact", colour=GREY, dashed=True)
-    chart.line(middle, middle * ratio, error=np.minimum(middle * spread, 0.9 * middle * ratio))
+    chart.line(middle, middle * ratio, error=np.minimum(middle * ratio_error, 0.9 * middle * ratio))
     yield figure(chart.svg(), "Reliability: how often cells of a predicted probability were met, with standard errors.")
     yield "</div>"
     columns = (found.lists[name] for name in ("list", "length", "held"))

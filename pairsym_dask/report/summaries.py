@@ -85,8 +85,8 @@ def summarise_side(commit: Commit, counts: Counts, side: str, bins: pd.DataFrame
     symbols = bins.set_index("exponent")["symbols"]
     means = pd.concat(sums).groupby("exponent").sum().div(symbols, axis=0)
     for name in _MEANS:
-        spread = (means.pop(f"{name}_squares") - means[name] ** 2).clip(lower=0)
-        means[f"{name}_se"] = np.sqrt(spread / (symbols - 1).clip(lower=1))
+        variance = (means.pop(f"{name}_squares") - means[name] ** 2).clip(lower=0)
+        means[f"{name}_se"] = np.sqrt(variance / (symbols - 1).clip(lower=1))
     sample = chosen.drop(columns=["exponent", "lot"]).sort_values("position", ignore_index=True)
     sample["selected"] /= selected
     return Summary(bins.merge(means.reset_index(), on="exponent"), sample)
@@ -111,12 +111,12 @@ def extremes(commit: Commit, counts: Counts, side: str, floor: float, n: int) ->
         moments += np.stack([np.full(2, values.shape[1]), values.sum(1), (values**2).sum(1)], axis=1)
     n = max(1, min(n, int(moments[0, 0]) // 2))  # no symbol stands at both ends, unless it is the only one
     mean = moments[:, 1] / moments[:, 0]
-    spread = np.sqrt(np.maximum(moments[:, 2] / moments[:, 0] - mean**2, 0))
-    spread[spread == 0] = 1.0
+    sd = np.sqrt(np.maximum(moments[:, 2] / moments[:, 0] - mean**2, 0))
+    sd[sd == 0] = 1.0
     most, least = pd.DataFrame(), pd.DataFrame()
     for part in blocks(commit, counts, side):
         found = part[part["c"] >= floor]
-        z = (found[["norm", "bias"]].to_numpy() - mean) / spread
+        z = (found[["norm", "bias"]].to_numpy() - mean) / sd
         found = found.assign(score=z[:, 0] - z[:, 1])
         most = pd.concat([most, found]).nlargest(n, "score")
         least = pd.concat([least, found]).nsmallest(n, "score")

@@ -19,9 +19,9 @@ from ..errors import PairsymError, SchedulerError
 from ..store.arrays import Manifest, Sealed
 from ..store.storage import Storage
 from .progress import Progress
-from .workers import Pass, memory_trouble, paused_workers, versions
+from .workers import Requirements, memory_trouble, paused_workers, versions
 
-Graph = dict[str, Any]
+Nodes = dict[str, Any]  # of a graph, by key
 CONNECT_SECONDS = 20
 LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
 POLL_SECONDS = 1.0
@@ -38,7 +38,7 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-class Steps:
+class Graph:
     """A graph under construction, with what all its tasks share as `job`.
 
     A cluster keeps keys for a while: all keys of a graph end in a tag of its own.
@@ -46,20 +46,20 @@ class Steps:
 
     def __init__(self, tag: str, job: Any = None) -> None:
         self.tag = tag
-        self.graph: Graph = {}
+        self.nodes: Nodes = {}
         self.tasks = 0
         self.job = self.hold("job", job)
 
     def hold(self, name: str, value: Any) -> str:
         """A value that several tasks need; its key."""
         key = f"{name}-{self.tag}"
-        self.graph[key] = value
+        self.nodes[key] = value
         return key
 
     def add(self, name: str, number: str | int, function: Callable[..., Any], *arguments: Any) -> str:
         """A task; its key, which reads as a step of the algorithm on the dashboard."""
         key = f"{name}-{self.tag}-{number}"
-        self.graph[key] = (function, *arguments)
+        self.nodes[key] = (function, *arguments)
         self.tasks += 1
         return key
 
@@ -155,27 +155,27 @@ class Executor:
             memory = int(0.5 * min(limits))
         return memory, max(worker["nthreads"] for worker in workers)
 
-    def run(self, graph: Graph, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
+    def run(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
         """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster)."""
         if not keys:
             return []
         if self.client is not None:
-            return self._run_on_cluster(graph, keys, on_done)
+            return self._run_on_cluster(nodes, keys, on_done)
         get = None if self._alone else dask.base.get_scheduler()
         get = get or dask.base.get_scheduler(scheduler="threads")
         # BLAS must not start threads of its own in each of ours.
         with _blas().limit(limits=1, user_api="blas"), Callback(posttask=lambda key, *_: on_done and on_done(key)):
-            return list(get(graph, keys, num_workers=self.threads))
+            return list(get(nodes, keys, num_workers=self.threads))
 
-    def seen(self, steps: Steps, keys: list[str]) -> int:
+    def seen(self, graph: Graph, keys: list[str]) -> int:
         """How many finished tasks `run` will tell of: on a cluster only the wanted ones are seen."""
-        return steps.tasks if self.client is None else len(keys)
+        return graph.tasks if self.client is None else len(keys)
 
-    def check_workers(self, tokens: list[tuple[Storage, str]]) -> Pass | None:
+    def check_workers(self, tokens: list[tuple[Storage, str]]) -> Requirements | None:
         """See that all workers have this process's versions and find these keys; None without a cluster."""
         if self.client is None:
             return None
-        wanted = Pass(versions(), tuple(tokens))
+        wanted = Requirements(versions(), tuple(tokens))
         answers = self._watched(lambda: self.client.run(wanted.problem, on_error="return"))
         for address, answer in answers.items():
             if isinstance(answer, ImportError):
@@ -186,11 +186,11 @@ class Executor:
                 raise SchedulerError(f"the dask worker at {address} cannot take part: {answer}")
         return wanted
 
-    def _run_on_cluster(self, graph: Graph, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
+    def _run_on_cluster(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
         from distributed import as_completed
 
         def work() -> list[Any]:
-            futures = self.client.get(graph, keys, sync=False)
+            futures = self.client.get(nodes, keys, sync=False)
             try:
                 for future in as_completed(futures, loop=self.client.loop):
                     self._progressed = time.monotonic()
@@ -319,15 +319,15 @@ class Attempt(Generic[J]):
         """All that has been written so far."""
         return Sealed(self.job.storage, self.job.folder, dict(self.files))
 
-    def steps(self) -> Steps:
+    def new_graph(self) -> Graph:
         """An empty graph of this attempt, the job in it."""
         self._graphs += 1
-        return Steps(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
+        return Graph(f"{self.job.folder.removeprefix('generation-')}-{self._graphs}", self.job)
 
-    def run(self, name: str, steps: Steps, keys: list[str]) -> list[Any]:
+    def run(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of `keys`; the display calls the graph by its name."""
-        self.display.step(name, self.executor.seen(steps, keys))
-        return self.executor.run(steps.graph, keys, self.display.done)
+        self.display.start_graph(name, self.executor.seen(graph, keys))
+        return self.executor.run(graph.nodes, keys, self.display.done)
 
 
 def run_tasks(
@@ -338,7 +338,7 @@ def run_tasks(
     on_done: Callable[[int], None] | None = None,
 ) -> list[Any]:
     """Run independent tasks (key, function, arguments); results in order, `on_done(finished)` as they come."""
-    graph = {key: (function, *arguments) for key, function, arguments in tasks}
+    nodes = {key: (function, *arguments) for key, function, arguments in tasks}
     finished = 0
 
     def count(key: str) -> None:
@@ -347,4 +347,4 @@ def run_tasks(
         if on_done is not None:
             on_done(finished)
 
-    return Executor(client, threads).run(graph, list(graph), count)
+    return Executor(client, threads).run(nodes, list(nodes), count)

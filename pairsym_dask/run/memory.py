@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dask.utils
+import psutil
 
 from ..errors import InputError
 
@@ -20,6 +21,12 @@ def parse_memory(memory: int | float | str | None) -> int | None:
     if number <= 0:
         raise InputError(f"memory must be more than 0, not {memory!r}")
     return int(number)
+
+
+def memory_budget(memory: int | float | str | None) -> int:
+    """Bytes of a budget; where none is given, 70 % of what is free now."""
+    budget = parse_memory(memory)
+    return int(0.7 * psutil.virtual_memory().available) if budget is None else budget
 
 
 def in_mib(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What a process holds for all tasks that run in it: turns within a memory budget, and things read once.
+"""What a process holds for all tasks that run in it: limits of tasks under way, and things read once.
 
 Tasks of one process meet only here: a task knows what it was given, not who runs beside it.
 """
@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_turns: dict[int, threading.BoundedSemaphore] = {}
+_limits: dict[int, threading.BoundedSemaphore] = {}
 _reading: dict[str, threading.Lock] = {}
 _kept: dict[str, tuple[Hashable, Any]] = {}
 
 
-def turn(tasks: int) -> threading.BoundedSemaphore:
-    """`with turn(tasks):` waits while `tasks` such blocks are under way in this process."""
+def at_most(tasks: int) -> threading.BoundedSemaphore:
+    """`with at_most(tasks):` waits while `tasks` such blocks are under way in this process."""
     with _lock:
-        return _turns.setdefault(tasks, threading.BoundedSemaphore(tasks))
+        return _limits.setdefault(tasks, threading.BoundedSemaphore(tasks))
 
 
 def read_once(kind: str, key: Hashable, read: Callable[[], T]) -> T:

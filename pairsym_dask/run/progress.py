@@ -45,8 +45,8 @@ class Progress:
         self._first = 0  # the first sweep of this fit, its start left out
 
     def start_sweep(self, sweep: int, graphs: int) -> None:
-        """A sweep begins, of so many graphs; how many tasks they have is told by `step`, or known from the last one."""
-        self._sweep, self._graphs, self._begun, self._step = sweep, graphs, 0, ""
+        """A sweep begins, of so many graphs; `start_graph` tells how many tasks they have, else the last sweep does."""
+        self._sweep, self._graphs, self._begun, self._name = sweep, graphs, 0, ""
         self._expected, self._tasks, self._done, self._finished = self._tasks, 0, 0, 0
         self._began = time.perf_counter()
         self._first = self._first or max(sweep, 1)
@@ -58,9 +58,9 @@ class Progress:
             )
             self._draw()
 
-    def step(self, name: str, tasks: int) -> None:
+    def start_graph(self, name: str, tasks: int) -> None:
         """A graph of so many tasks is about to run."""
-        self._step, self._begun = name, self._begun + 1
+        self._name, self._begun = name, self._begun + 1
         self._tasks, self._finished = self._tasks + tasks, self._done
         if self._bar is not None:
             self._bar.total = max(self._expected, self._tasks)
@@ -106,7 +106,7 @@ class Progress:
     def _draw(self) -> None:
         if self._bar is not None:
             words = ", ".join(filter(None, (self._time_left(), self._figures())))
-            self._bar.bar_format = f"sweep {self._sweep}/{self.sweeps} {self._step:<12} |{{bar:8}}| {words}"
+            self._bar.bar_format = f"sweep {self._sweep}/{self.sweeps} {self._name:<12} |{{bar:8}}| {words}"
             self._bar.refresh()
         elif self._notebook:
             self._update(self._words(), self._part())
@@ -137,7 +137,7 @@ class Progress:
         return (max(self._sweep - 1, 0) + within * (self._sweep > 0)) / max(self.sweeps, 1)
 
     def _words(self) -> str:
-        parts = (f"sweep {self._sweep}/{self.sweeps}", self._step, self._time_left(), self._figures())
+        parts = (f"sweep {self._sweep}/{self.sweeps}", self._name, self._time_left(), self._figures())
         return ", ".join(filter(None, parts))
 
     def _figures(self) -> str:

@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Pass:
+class Requirements:
     """What a driver expects of its workers; `tokens` are keys that each storage holds."""
 
     versions: dict[str, str]
@@ -81,15 +81,15 @@ def _some(addresses: list[str]) -> str:
     return f"{len(addresses)} dask workers, one at {addresses[0]}, have"
 
 
-_passed: set[int] = set()
+_admitted: set[int] = set()
 
 
-def admit(wanted: Pass) -> None:
+def admit(wanted: Requirements) -> None:
     """Check this process once for a fit; workers that join late are met here."""
     seen = hash((tuple(sorted(wanted.versions.items())), tuple((s.url, token) for s, token in wanted.tokens)))
-    if seen in _passed:
+    if seen in _admitted:
         return
     problem = wanted.problem()
     if problem is not None:
         raise SchedulerError(problem)
-    _passed.add(seen)
+    _admitted.add(seen)

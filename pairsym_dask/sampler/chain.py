@@ -23,7 +23,7 @@ from ..errors import InputError, NumericError
 from ..options import whole_number
 from ..run.execute import Executor
 from ..run.progress import Progress
-from ..run.workers import Pass
+from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.commit import Commit
 from ..store.counts import Counts
@@ -66,7 +66,7 @@ def check_schedule(sweeps: int, burn: int | None, thin: int, before: list[Commit
     return Schedule(burn, thin)
 
 
-def check_counts(counts: Counts) -> None:
+def check_can_sample(counts: Counts) -> None:
     """Refuse counts that cannot be sampled."""
     if counts.nnz == 0:
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
@@ -111,7 +111,7 @@ def sample(
 
     A chain begins with a fit of the same symbols, `start`, or with one whose rows are named by `warm`.
     """
-    check_counts(counts)
+    check_can_sample(counts)
     check_schedule(sweeps, burn, thin, [])
     if start is not None:
         check_start(start, counts, settings)
@@ -120,10 +120,10 @@ def sample(
     executor = Executor(client, threads)
     plan = DrawPlan.make(counts, settings)
     room = make_room(plan, *executor.resources(memory))
-    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as passes:
+    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
         schedule = check_schedule(sweeps, burn, thin, store.commits())
         display = Progress(progress, sweeps, measure="log p(i, j)")
-        chain = Chain(counts, settings, store, plan, room, executor, display, kept, passes, warm, schedule)
+        chain = Chain(counts, settings, store, plan, room, executor, display, kept, needed, warm, schedule)
         last = chain.go_on(sweeps, None, callback)
     warn_of_unsettled(store.commits())
     return last
@@ -137,9 +137,10 @@ class Chain(Fit):
 
     def __init__(
         self, counts: Counts, settings: Settings, store: ModelStore, plan: DrawPlan, room: Room, executor: Executor,
-        display: Progress, kept: Callable[[int], bool], passes: Pass | None, warm: Warm | None, schedule: Schedule,
+        display: Progress, kept: Callable[[int], bool], needed: Requirements | None, warm: Warm | None,
+        schedule: Schedule,
     ) -> None:  # fmt: skip
-        super().__init__(counts, settings, store, plan, room, executor, display, kept, passes, warm)  # type: ignore[arg-type]
+        super().__init__(counts, settings, store, plan, room, executor, display, kept, needed, warm)  # type: ignore[arg-type]
         self.schedule = schedule
 
     def sweep(self, before: Commit) -> Commit:
@@ -212,7 +213,7 @@ class Chain(Fit):
     def make_job(self) -> DrawJob:
         """What the tasks of all sweeps share; the folder and number of each are still to be named."""
         return DrawJob(
-            self.counts, self.settings, self.plan, self.room, self.store.storage, "", self.specs, 0, self.passes
+            self.counts, self.settings, self.plan, self.room, self.store.storage, "", self.specs, 0, self.needed
         )
 
     def _seal(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..run.execute import Attempt, Steps
+from ..run.execute import Attempt, Graph
 from ..store.arrays import Sealed
 from ..store.model_store import Commit
 from . import tasks
@@ -33,79 +33,79 @@ class Passes(Attempt[DrawJob]):
 
     def begin(self, side: str) -> Half:
         """Sweep 0 of one side from small random traits."""
-        steps = self.steps()
+        graph = self.new_graph()
         keys = [
-            steps.add(f"start-{side}", block, tasks.start_block, steps.job, side, block)
+            graph.add(f"start-{side}", block, tasks.start_block, graph.job, side, block)
             for block in range(self.job.plan.count(side))
         ]
-        return self._close(self.run(f"start {side}", steps, keys))
+        return self._close(self.run(f"start {side}", graph, keys))
 
     def take_over(self, side: str, start: Commit, rows: np.ndarray | None, prior: Prior) -> Half:
         """Sweep 0 of one side from a committed fit; `rows` are the rows there, -1 for new symbols (None: the same)."""
-        steps, plan = self.steps(), self.job.plan
-        source, first = steps.hold("start", start), steps.hold("prior", prior)
+        graph, plan = self.new_graph(), self.job.plan
+        source, first = graph.hold("start", start), graph.hold("prior", prior)
         keys = []
         for block in range(plan.count(side)):
             there = None if rows is None else rows[slice(*plan.row_range(side, block))]
             keys.append(
-                steps.add(
-                    f"take-over-{side}", block, tasks.take_over_block, steps.job, side, source, there, first, block
+                graph.add(
+                    f"take-over-{side}", block, tasks.take_over_block, graph.job, side, source, there, first, block
                 )
             )
-        return self._close(self.run(f"start {side}", steps, keys))
+        return self._close(self.run(f"start {side}", graph, keys))
 
     def draw(self, side: str, own: Sealed, its: Sealed, scale: np.ndarray, prior: Prior, its_prior: Prior) -> Half:
         """The half-sweep of one side; `scale` times the long side's selection are expected proposals, by component."""
-        steps = self.steps()
-        old, others, before = steps.hold("own", own), steps.hold("its", its), steps.hold("prior", prior)
-        proposing = steps.hold("scale", scale)
-        slope = steps.hold("slope", Slope.make(prior, its_prior)) if has_shifts(self.job.settings) else None
+        graph = self.new_graph()
+        old, others, before = graph.hold("own", own), graph.hold("its", its), graph.hold("prior", prior)
+        proposing = graph.hold("scale", scale)
+        slope = graph.hold("slope", Slope.make(prior, its_prior)) if has_shifts(self.job.settings) else None
         if side == self.job.plan.long:
             keys = [
-                steps.add(
-                    f"draw-{side}", block, tasks.draw_block, steps.job, side, old, others, proposing, before, slope,
+                graph.add(
+                    f"draw-{side}", block, tasks.draw_block, graph.job, side, old, others, proposing, before, slope,
                     block,
                 )
                 for block in range(self.job.plan.count(side))
             ]  # fmt: skip
         else:
-            taken = None if slope is None else self._shift(steps, side, old, others, proposing, slope)
+            taken = None if slope is None else self._shift(graph, side, old, others, proposing, slope)
             keys = [
-                steps.add(
-                    f"draw-{side}", block, tasks.draw_gathered_block, steps.job, side, stats, before, taken, block
+                graph.add(
+                    f"draw-{side}", block, tasks.draw_gathered_block, graph.job, side, stats, before, taken, block
                 )
-                for block, stats in enumerate(self._gather(steps, side, old, others, proposing, slope, taken))
+                for block, stats in enumerate(self._gather(graph, side, old, others, proposing, slope, taken))
             ]
-        return self._close(self.run(f"draw {side}", steps, keys))
+        return self._close(self.run(f"draw {side}", graph, keys))
 
-    def _shift(self, steps: Steps, side: str, own: str, its: str, proposing: str, slope: str) -> str:
+    def _shift(self, graph: Graph, side: str, own: str, its: str, proposing: str, slope: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
-        weights = [
-            steps.add(f"weigh-{side}", share, tasks.weigh_share, steps.job, side, own, its, proposing, slope, share)
+        ratios = [
+            graph.add(f"weigh-{side}", share, tasks.weigh_share, graph.job, side, own, its, proposing, slope, share)
             for share in range(len(self.job.plan.shares))
         ]
-        total = steps.tree("weights", side, tasks.add_weights, weights)
-        return steps.add(f"take-steps-{side}", 0, tasks.take_steps, steps.job, side, own, slope, total)
+        total = graph.tree("weights", side, tasks.add_ratios, ratios)
+        return graph.add(f"take-steps-{side}", 0, tasks.take_steps, graph.job, side, own, slope, total)
 
     def _gather(
-        self, steps: Steps, side: str, own: str, its: str, proposing: str, slope: str | None, taken: str | None
+        self, graph: Graph, side: str, own: str, its: str, proposing: str, slope: str | None, taken: str | None
     ) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots, blocks, step = [], range(self.job.plan.count(side)), self.job.room.bundle
         for bundle in (blocks[k : k + step] for k in range(0, len(blocks), step)):
             gathered = [
-                steps.add(
-                    f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, steps.job, side, own, its, proposing,
+                graph.add(
+                    f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, graph.job, side, own, its, proposing,
                     slope, taken, bundle, share,
                 )
                 for share in range(len(self.job.plan.shares))
             ]  # fmt: skip
             for k, block in enumerate(bundle):
                 parts = [
-                    steps.add("pick-statistics", f"{block}-{share}", tasks.pick, steps.job, key, k, block)
+                    graph.add("pick-statistics", f"{block}-{share}", tasks.pick, graph.job, key, k, block)
                     for share, key in enumerate(gathered)
                 ]
-                roots.append(steps.tree("statistics", block, tasks.add_up, parts))
+                roots.append(graph.tree("statistics", block, tasks.add_up, parts))
         return roots
 
     def _close(self, closed: list[Closed]) -> Half:

@@ -58,8 +58,8 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The short side as rows of the long side propose from it: its draw table, and alias tables of its selection.
+class ProposedSide:
+    """A side as rows of the other one propose from it: its draw table, and alias tables of its selection.
 
     There is an alias table for each component, one after another; where there are several, `chances` (symbols,
     components) are what they are made of.
@@ -71,13 +71,13 @@ class Columns:
     chances: np.ndarray
 
     @staticmethod
-    def make(drawn: Drawn, factors: int, selection: np.ndarray | None = None) -> Columns:
+    def make(drawn: Drawn, factors: int, selection: np.ndarray | None = None) -> ProposedSide:
         """Of a draw; proposed by its own selection, or by another one."""
         weights = (drawn.selection if selection is None else selection).reshape(drawn.bias.size, -1)
         chances = [weight / weight.sum() for weight in np.ascontiguousarray(weights.T)]
         kept, alias = (np.concatenate(parts) for parts in zip(*map(alias_table, chances), strict=True))
         several = np.stack(chances, 1) if len(chances) > 1 else np.empty((0, 1))
-        return Columns(drawn.table(padded_width(factors)), kept, alias, several)
+        return ProposedSide(drawn.table(padded_width(factors)), kept, alias, several)
 
     @property
     def nbytes(self) -> int:
@@ -85,8 +85,8 @@ class Columns:
 
 
 def draw_own(
-    keys: Keys, settings: Settings, side: str, first: int, old: Drawn, rates: np.ndarray, tile: Tile, columns: Columns,
-    prior: Prior, complain: Callable[[int], None],
+    keys: Keys, settings: Settings, side: str, first: int, old: Drawn, rates: np.ndarray, tile: Tile,
+    columns: ProposedSide, prior: Prior, complain: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """New traits and biases of a block of the long side, its pairs by row and component, and the totals of its pairs.
 
@@ -117,8 +117,8 @@ def draw_own(
 
 
 def gather(
-    keys: Keys, settings: Settings, side: str, first: int, long: Drawn, rates: np.ndarray, tile: Tile, columns: Columns,
-    start: int, buffer: int, stats: np.ndarray, pairs: np.ndarray, totals: np.ndarray,
+    keys: Keys, settings: Settings, side: str, first: int, long: Drawn, rates: np.ndarray, tile: Tile,
+    columns: ProposedSide, start: int, buffer: int, stats: np.ndarray, pairs: np.ndarray, totals: np.ndarray,
 ) -> None:  # fmt: skip
     """Add a block of the long side's pairs to the statistics and pairs of the short `side` from `start` on."""
     add_their_pairs(

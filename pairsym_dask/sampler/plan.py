@@ -12,12 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import psutil
 
 from ..errors import MemoryBudgetError
 from ..kernels.draws import draw_statistics_size
 from ..kernels.layout import padded_width
-from ..run.memory import MIB, in_mib, parse_memory
+from ..run.memory import MIB, in_mib, memory_budget
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
 from ..store.cuts import Cut
@@ -151,10 +150,8 @@ class DrawPlan:
 
 
 def make_room(plan: DrawPlan, memory: Any, tasks: int) -> Room:
-    """Fit a plan into a budget (default: 70 % of what is free now), or refuse with the arithmetic."""
-    budget = parse_memory(memory)
-    if budget is None:
-        budget = int(0.7 * psutil.virtual_memory().available)
+    """Fit a plan into a budget (see `memory_budget`), or refuse with the arithmetic."""
+    budget = memory_budget(memory)
     blocks = plan.count(plan.short)
     best: tuple[float, int, int] | None = None
     for at_once in range(tasks, 0, -1):

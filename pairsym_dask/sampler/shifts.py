@@ -14,7 +14,7 @@ from ..kernels.shifts import accept_shifts, measure_rows, propose_shifts, weigh_
 from ..kernels.wishart import solve_definite
 from ..settings import Settings
 from ..store.cuts import Tile
-from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Columns, Drawn, Keys
+from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Drawn, Keys, ProposedSide
 from .hyper import Prior
 
 
@@ -76,7 +76,7 @@ class Shifting:
     """The short side while it may shift: its steps, and itself as it is proposed from, by the larger selections."""
 
     steps: np.ndarray
-    columns: Columns
+    columns: ProposedSide
     mass: float  # what the larger selections sum to, over what selection does
 
     @staticmethod
@@ -84,7 +84,7 @@ class Shifting:
         steps = propose(keys, side, 0, old, counts)
         most = larger(old, steps)
         mass = float(most.sum() / old.selection.sum())
-        return Shifting(steps, Columns.make(old, settings.factors, most), mass)
+        return Shifting(steps, ProposedSide.make(old, settings.factors, most), mass)
 
     @property
     def nbytes(self) -> int:
@@ -104,13 +104,13 @@ def larger(old: Drawn, steps: np.ndarray) -> np.ndarray:
 
 
 def accept(
-    keys: Keys, settings: Settings, side: str, first: int, table: np.ndarray, steps: np.ndarray, weights: np.ndarray,
+    keys: Keys, settings: Settings, side: str, first: int, table: np.ndarray, steps: np.ndarray, ratios: np.ndarray,
     slope: Slope,
 ) -> np.ndarray:  # fmt: skip
     """The steps that are taken, 0 for the others."""
     taken = steps.copy()
     accept_shifts(
-        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, weights, settings.alpha, slope.effects(table),
+        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, ratios, settings.alpha, slope.effects(table),
         slope.mean, slope.precision,
     )  # fmt: skip
     return taken
@@ -118,27 +118,27 @@ def accept(
 
 def shift_rows(
     keys: Keys, settings: Settings, side: str, first: int, old: Drawn, counts: np.ndarray, scale: float, tile: Tile,
-    columns: Columns, slope: Slope,
+    columns: ProposedSide, slope: Slope,
 ) -> np.ndarray:  # fmt: skip
     """The steps that a block of the long side takes; `scale` times selection are expected proposals."""
-    steps, weights = propose(keys, side, first, old, counts), np.zeros(counts.size)
+    steps, ratios = propose(keys, side, first, old, counts), np.zeros(counts.size)
     table = old.table(padded_width(settings.factors))
     weigh_shifts(
         keys.of(WEIGHTS, side), first, scale * larger(old, steps), tile.indptr, tile.indices, tile.counts,
         columns.kept, columns.alias, table, columns.table, settings.factors, steps,
-        slope.leans(columns.table), True, weights,
+        slope.leans(columns.table), True, ratios,
     )  # fmt: skip
-    return accept(keys, settings, side, first, table, steps, weights, slope)
+    return accept(keys, settings, side, first, table, steps, ratios, slope)
 
 
 def weigh_columns(
     keys: Keys, settings: Settings, side: str, first: int, long: Drawn, scale: float, tile: Tile, shifting: Shifting,
-    slope: Slope, weights: np.ndarray,
+    slope: Slope, ratios: np.ndarray,
 ) -> None:  # fmt: skip
     """Add what a block of the long side says of the steps of the short `side`."""
     table = long.table(padded_width(settings.factors))
     weigh_shifts(
         keys.of(WEIGHTS, side), first, scale * shifting.mass * long.selection, tile.indptr, tile.indices, tile.counts,
         shifting.columns.kept, shifting.columns.alias, table, shifting.columns.table, settings.factors, shifting.steps,
-        slope.leans(table), False, weights,
+        slope.leans(table), False, ratios,
     )  # fmt: skip

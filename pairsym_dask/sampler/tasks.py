@@ -15,7 +15,7 @@ from ..errors import NumericError
 from ..kernels.draws import TOTALS, draw_statistics_size
 from ..kernels.random import fill_normals
 from ..kernels.row_draws import add_moments
-from ..run.workers import Pass
+from ..run.workers import Requirements
 from ..settings import Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
 from ..store.commit import Commit, read_rows
@@ -26,7 +26,7 @@ from ..sweep.plan import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
 from ..sweep.tasks import on_worker
-from .halves import MIXTURE, START, Columns, Drawn, Keys, draw_gathered, draw_own, draw_selection, gather
+from .halves import MIXTURE, START, Drawn, Keys, ProposedSide, draw_gathered, draw_own, draw_selection, gather
 from .hyper import Prior
 from .plan import DrawPlan
 from .shifts import Shifting, Slope, accept, shift_rows, weigh_columns
@@ -46,7 +46,7 @@ class DrawJob:
     folder: str
     specs: dict[str, ArraySpec]
     sweep: int
-    passes: Pass | None = None  # on a cluster: what is asked of its workers
+    needed: Requirements | None = None  # on a cluster: what is asked of its workers
 
     @property
     def keys(self) -> Keys:
@@ -76,15 +76,15 @@ class DrawJob:
         parts = [self.read(sealed, side, block) for block in range(self.plan.count(side))]
         return Drawn(*(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS))
 
-    def columns(self, sealed: Sealed, slope: Slope | None = None, steps: np.ndarray | None = None) -> Columns:
+    def columns(self, sealed: Sealed, slope: Slope | None = None, steps: np.ndarray | None = None) -> ProposedSide:
         """The short side of a state, after its steps if it took some; kept."""
 
-        def make() -> Columns:
+        def make() -> ProposedSide:
             whole = self.short(sealed)
             moved = whole if slope is None or steps is None else slope.shifted(whole, steps)
-            return Columns.make(moved, self.settings.factors)
+            return ProposedSide.make(moved, self.settings.factors)
 
-        kept: Columns = self._once("columns" if steps is None else "shifted", sealed, make)
+        kept: ProposedSide = self._once("columns" if steps is None else "shifted", sealed, make)
         return kept
 
     def shifting(self, sealed: Sealed) -> Shifting:
@@ -245,27 +245,27 @@ def draw_block(
 def weigh_share(
     job: DrawJob, side: str, own: Sealed, its: Sealed, scale: np.ndarray, slope: Slope, share: int
 ) -> np.ndarray:
-    """What a share of the long side says of the steps of the short side."""
+    """Log ratios of the steps of the short side, as far as a share of the long side has its pairs."""
     shifting = job.shifting(own)
-    weights = np.zeros(shifting.steps.size)
+    ratios = np.zeros(shifting.steps.size)
     for block in job.plan.shares[share]:
         first, _ = job.plan.row_range(job.plan.long, block)
         weigh_columns(
             job.keys, job.settings, side, first, job.read(its, job.plan.long, block), float(scale[0]),
-            job.tile(block), shifting, slope, weights,
+            job.tile(block), shifting, slope, ratios,
         )  # fmt: skip
-    return weights
+    return ratios
 
 
-def add_weights(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def add_ratios(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return one + two
 
 
 @on_worker
-def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, weights: np.ndarray) -> np.ndarray:
+def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, ratios: np.ndarray) -> np.ndarray:
     """The steps that the short side takes."""
     shifting = job.shifting(own)
-    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, weights, slope)
+    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, ratios, slope)
 
 
 @on_worker

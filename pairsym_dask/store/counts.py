@@ -335,7 +335,7 @@ def open_counts(
         )
     storage = open_storage(path, storage_options)
     try:
-        counts = describe_counts(storage)
+        counts = counts_as_recorded(storage)
     except (FileNotFoundError, NotADirectoryError):
         if storage.exists(MARK):
             raise StoreError(
@@ -350,7 +350,7 @@ def open_counts(
     return counts
 
 
-def describe_counts(storage: Storage) -> Counts:
+def counts_as_recorded(storage: Storage) -> Counts:
     """What a counts store's record says, checked in itself, before any other file is looked at."""
     data = read_record(storage, RECORD)
     record = unseal(data, f"{storage.url}/{RECORD}")

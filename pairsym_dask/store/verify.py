@@ -69,7 +69,7 @@ def _verify_version(version: Version, options: dict[str, Any] | None) -> Report:
 def _verify_counts(storage: Storage) -> Report:
     report = Report(storage.url, "counts")
     try:
-        counts = counts_module.describe_counts(storage)
+        counts = counts_module.counts_as_recorded(storage)
     except FileNotFoundError:
         if not (storage.exists("zarr.json") or storage.exists(counts_module.MARK)):
             raise StoreError(f"there is no counts or model store at {storage.url}") from None

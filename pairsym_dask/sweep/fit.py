@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import InputError, NumericError, StoreError
 from ..run.execute import Executor
 from ..run.progress import Progress
-from ..run.workers import Pass
+from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.arrays import Manifest
 from ..store.commit import Commit, generation_arrays
@@ -83,15 +83,15 @@ def fit(
     priors = {side: TagPrior.make(side, tags[side], counts) for side in SIDES if tags and side in tags}
     plan = Plan.make(counts, settings, solver_of(store), sum(prior.nbytes(settings) for prior in priors.values()))
     room = make_room(plan, *executor.resources(memory))
-    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as passes:
-        run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, passes, warm, priors)
+    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
+        run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, needed, warm, priors)
         return run.go_on(sweeps, tol, callback)
 
 
 @contextmanager
 def held(
     store: ModelStore, counts: Counts, executor: Executor, start: Commit | None, discard_damaged: bool
-) -> Iterator[Pass | None]:
+) -> Iterator[Requirements | None]:
     """Hold a store, made if need be, while it is written to; what is asked of a cluster's workers."""
     if not (discard_damaged and store.holds_commits()):
         store.create()
@@ -122,7 +122,7 @@ class Fit:
     executor: Executor
     display: Progress
     kept: Callable[[int], bool]
-    passes: Pass | None
+    needed: Requirements | None
     warm: Warm | None
     tags: dict[str, TagPrior] = field(default_factory=dict)
     attempt: str = ""  # folder of the generation that is being written
@@ -152,7 +152,7 @@ class Fit:
 
     def make_job(self) -> Any:
         """What the tasks of all sweeps share."""
-        where = self.room, self.store.storage, self.specs, self.passes
+        where = self.room, self.store.storage, self.specs, self.needed
         return Job.make(self.counts, self.settings, self.plan, *where, self.tags)
 
     def go_on(self, sweeps: int, tol: float | None, callback: Callback | None) -> Commit:

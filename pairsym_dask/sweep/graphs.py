@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.rows import SQUARE, WEIGHT
-from ..run.execute import Attempt, Steps
+from ..run.execute import Attempt, Graph
 from ..store.arrays import Sealed
 from ..store.commit import Commit
 from . import start, tags, tasks
@@ -76,32 +76,32 @@ class Passes(Attempt[Job]):
     def begin(self, side: str) -> Half:
         """Sweep 0 of one side from small random means."""
         whole = self._powers(side) if self.job.settings.selection == "counts" else None
-        steps = self.steps()
+        graph = self.new_graph()
         keys = [
-            steps.add(f"start-{side}", block, start.start_block, steps.job, side, whole, block)
+            graph.add(f"start-{side}", block, start.start_block, graph.job, side, whole, block)
             for block in range(len(self.job.plan.places[side]))
         ]
-        return self._close(side, self.run(f"start {side}", steps, keys))
+        return self._close(side, self.run(f"start {side}", graph, keys))
 
     def take_over(self, side: str, earlier: Earlier, rows: np.ndarray) -> Half:
         """Sweep 0 of one side from the rows of an earlier fit."""
         whole = self._powers(side) if self.job.settings.selection == "counts" else None
-        steps = self.steps()
-        source = steps.hold("earlier", earlier)
+        graph = self.new_graph()
+        source = graph.hold("earlier", earlier)
         keys = []
         for block, place in enumerate(self.job.plan.places[side]):
             mine = rows[place.first : place.stop]
             keys.append(
-                steps.add(
-                    f"take-over-{side}", block, start.take_over_block, steps.job, side, source, whole, mine, block
+                graph.add(
+                    f"take-over-{side}", block, start.take_over_block, graph.job, side, source, whole, mine, block
                 )
             )
-        return self._close(side, self.run(f"start {side}", steps, keys))
+        return self._close(side, self.run(f"start {side}", graph, keys))
 
     def update(self, side: str, own: Sealed, its: Sealed, base: Background, xi_star: float, weights: Weights) -> Half:
         """The half-sweep of one side: q(pi), s, q(b_i) and q(u_i), row by row."""
-        steps = self.steps()
-        old, others, ground = steps.hold("own", own), steps.hold("its", its), steps.hold("background", base)
+        graph = self.new_graph()
+        old, others, ground = graph.hold("own", own), graph.hold("its", its), graph.hold("background", base)
         star = 2 * lambda_of(xi_star)
         whole = self.job.plan.whole[side]
         if self.job.plan.steps and not whole:
@@ -109,29 +109,29 @@ class Passes(Attempt[Job]):
                 side,
                 self.run(
                     f"update {side}",
-                    steps,
-                    self._descend(steps, Gathering(side, own, its, star, [], weights.log_z, range(0)), ground, weights),
+                    graph,
+                    self._descend(graph, Gathering(side, own, its, star, [], weights.log_z, range(0)), ground, weights),
                 ),
             )
-        stats = [] if whole else self._gather(steps, side, old, others, star, weights)
+        stats = [] if whole else self._gather(graph, side, old, others, star, weights)
         keys = []
         for block in range(len(self.job.plan.places[side])):
             logits = weights.block(block)
-            rest = (None if logits is None else steps.hold(f"logits-{block}", logits), weights.log_z, block)
+            rest = (None if logits is None else graph.hold(f"logits-{block}", logits), weights.log_z, block)
             task, source = (tasks.update_block, others) if whole else (tasks.solve_block, stats[block])
-            keys.append(steps.add(f"update-{side}", block, task, steps.job, side, old, source, ground, star, *rest))
-        return self._close(side, self.run(f"update {side}", steps, keys))
+            keys.append(graph.add(f"update-{side}", block, task, graph.job, side, old, source, ground, star, *rest))
+        return self._close(side, self.run(f"update {side}", graph, keys))
 
     def select(self, side: str, own: Sealed, its: Sealed) -> tuple[list[np.ndarray], Observed]:
         """Selection statistics of every block of a side, and what they say of xi*."""
-        steps = self.steps()
-        old = steps.hold("own", own)
-        stats = self._select(steps, side, old, steps.hold("its", its))
+        graph = self.new_graph()
+        old = graph.hold("own", own)
+        stats = self._select(graph, side, old, graph.hold("its", its))
         keys = [
-            steps.add(f"observe-{side}", block, tasks.observed_sums, steps.job, side, old, key, block)
+            graph.add(f"observe-{side}", block, tasks.observed_sums, graph.job, side, old, key, block)
             for block, key in enumerate(stats)
         ]
-        results = self.run(f"select {side}", steps, stats + keys)
+        results = self.run(f"select {side}", graph, stats + keys)
         weight, square = (float(total) for total in np.array(results[len(stats) :]).sum(0))
         return results[: len(stats)], Observed(weight, square)
 
@@ -139,16 +139,16 @@ class Passes(Attempt[Job]):
         self, side: str, own: Sealed, stats: list[np.ndarray] | None, base: Background, xi_star: float
     ) -> Weights:
         """s or t of a side from its selection statistics; None where they are fixed."""
-        steps = self.steps()
-        old, ground = steps.hold("own", own), steps.hold("background", base)
+        graph = self.new_graph()
+        old, ground = graph.hold("own", own), graph.hold("background", base)
         keys = [
-            steps.add(
-                f"weigh-{side}", block, tasks.weigh_block, steps.job, side, old,
-                None if stats is None else steps.hold(f"selection-{block}", stats[block]), ground, xi_star, block,
+            graph.add(
+                f"weigh-{side}", block, tasks.weigh_block, graph.job, side, old,
+                None if stats is None else graph.hold(f"selection-{block}", stats[block]), ground, xi_star, block,
             )
             for block in range(len(self.job.plan.places[side]))
         ]  # fmt: skip
-        weighed = self.run(f"weigh {side}", steps, keys)
+        weighed = self.run(f"weigh {side}", graph, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
     def finish(
@@ -160,20 +160,20 @@ class Passes(Attempt[Job]):
         Where it is to `renew` xi*, that is found from the same pass. Beside it the tags of both sides are updated, from
         what was `before`.
         """
-        steps = self.steps()
-        whole, ground = steps.hold("state", state), steps.hold("background", base)
+        graph = self.new_graph()
+        whole, ground = graph.hold("state", state), graph.hold("background", base)
         stats: list[Any] = [None] * len(self.job.plan.places["users"])
         if self.job.plan.long != "users":
-            stats = self._select(steps, "users", whole, whole)
+            stats = self._select(graph, "users", whole, whole)
         keys = [
-            steps.add("finish-users", block, tasks.finish_block, steps.job, whole, key, ground, xi_star, block)
+            graph.add("finish-users", block, tasks.finish_block, graph.job, whole, key, ground, xi_star, block)
             for block, key in enumerate(stats)
         ]
         tagging = [
-            steps.add(f"tags-{side}", 0, tags.fit_tags, steps.job, side, steps.hold(f"tags-before-{side}", old), whole)
+            graph.add(f"tags-{side}", 0, tags.fit_tags, graph.job, side, graph.hold(f"tags-before-{side}", old), whole)
             for side, old in before.items()
         ]
-        results = self.run("bound", steps, keys + tagging)
+        results = self.run("bound", graph, keys + tagging)
         results, tagged = results[: len(keys)], results[len(keys) :]
         self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
@@ -190,12 +190,12 @@ class Passes(Attempt[Job]):
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""
-        steps = self.steps()
+        graph = self.new_graph()
         keys = [
-            steps.add("measure", block, start.sum_columns, steps.job, block)
+            graph.add("measure", block, start.sum_columns, graph.job, block)
             for block in range(self.job.plan.cuts[self.job.plan.long].blocks)
         ]
-        (sums,) = self.run("measure", steps, [steps.tree("measure", 0, tasks.add_up, keys)])
+        (sums,) = self.run("measure", graph, [graph.tree("measure", 0, tasks.add_up, keys)])
         counts = self.job.counts
         return Discount.measure(self.job.settings.discount, counts.total, counts.marginal(self.job.plan.short), sums)
 
@@ -203,89 +203,89 @@ class Passes(Attempt[Job]):
 
     def _powers(self, side: str) -> float:
         """sum (alpha + c_i)^beta over a side."""
-        steps = self.steps()
+        graph = self.new_graph()
         keys = [
-            steps.add(f"measure-{side}", block, start.sum_powers, steps.job, side, block)
+            graph.add(f"measure-{side}", block, start.sum_powers, graph.job, side, block)
             for block in range(len(self.job.plan.places[side]))
         ]
-        return float(np.sum(self.run(f"measure {side}", steps, keys)))
+        return float(np.sum(self.run(f"measure {side}", graph, keys)))
 
-    def _select(self, steps: Steps, side: str, own: str, its: str) -> list[str]:
+    def _select(self, graph: Graph, side: str, own: str, its: str) -> list[str]:
         """Nodes for the selection statistics of every block of a side; a key a block."""
         cut = self.job.plan.cuts[side]
         roots = []
         for tile_block in range(cut.blocks):
             keys = [
-                steps.add(
-                    f"select-{side}", f"{tile_block}-{group}", tasks.select_tile, steps.job, side, own, its,
+                graph.add(
+                    f"select-{side}", f"{tile_block}-{group}", tasks.select_tile, graph.job, side, own, its,
                     tile_block, group,
                 )
                 for group in range(cut.groups)
             ]  # fmt: skip
-            whole = steps.tree("selection", tile_block, tasks.add_up, keys)
+            whole = graph.tree("selection", tile_block, tasks.add_up, keys)
             if side == self.job.plan.long:  # a tile's rows are a block
                 roots.append(whole)
                 continue
             roots += [
-                steps.add("take-selection", block, tasks.take_rows, steps.job, side, whole, block)
+                graph.add("take-selection", block, tasks.take_rows, graph.job, side, whole, block)
                 for block in self.job.plan.tile_blocks[side][tile_block]
             ]
         return roots
 
-    def _descend(self, steps: Steps, every: Gathering, ground: str, weights: Weights) -> list[str]:
+    def _descend(self, graph: Graph, every: Gathering, ground: str, weights: Weights) -> list[str]:
         """Nodes for the conjugate gradients of every block of the short side; a key a block."""
         roots = []
         for bundle in self.job.plan.bundles(every.side, self.job.room.bundle):
             mine = replace(every, logits=[weights.block(block) for block in bundle], blocks=bundle)
-            what = steps.hold(f"rows-{bundle[0]}", mine)
-            sums = self._add_shares(steps, f"{every.side}-sums", bundle, by_steps.gather_sums, what)
+            what = graph.hold(f"rows-{bundle[0]}", mine)
+            sums = self._add_shares(graph, f"{every.side}-sums", bundle, by_steps.gather_sums, what)
             standing = [
-                steps.add("begin", block, by_steps.begin_block, steps.job, what, key, ground, block)
+                graph.add("begin", block, by_steps.begin_block, graph.job, what, key, ground, block)
                 for block, key in zip(bundle, sums, strict=True)
             ]
             for step in range(self.job.plan.steps):
                 ahead = [
-                    steps.add(f"direction-{step}", block, by_steps.direction, steps.job, key)
+                    graph.add(f"direction-{step}", block, by_steps.direction, graph.job, key)
                     for block, key in zip(bundle, standing, strict=True)
                 ]
                 last = step == self.job.plan.steps - 1
                 products = self._add_shares(
-                    steps, f"{every.side}-step-{step}", bundle, by_steps.gather_products, what, ahead, last
+                    graph, f"{every.side}-step-{step}", bundle, by_steps.gather_products, what, ahead, last
                 )
                 standing = [
-                    steps.add(f"step-{step}", block, by_steps.step_block, steps.job, key, product, ground, last)
+                    graph.add(f"step-{step}", block, by_steps.step_block, graph.job, key, product, ground, last)
                     for block, key, product in zip(bundle, standing, products, strict=True)
                 ]
             roots += [
-                steps.add(f"update-{every.side}", block, by_steps.settle_block, steps.job, what, key, block)
+                graph.add(f"update-{every.side}", block, by_steps.settle_block, graph.job, what, key, block)
                 for block, key in zip(bundle, standing, strict=True)
             ]
         return roots
 
     def _add_shares(
-        self, steps: Steps, name: str, bundle: range, task: Callable[..., Any], *arguments: Any
+        self, graph: Graph, name: str, bundle: range, task: Callable[..., Any], *arguments: Any
     ) -> list[str]:
         """Nodes that gather something for a bundle over all shares of the columns, added up block by block."""
         gathered = [
-            steps.add(f"gather-{name}", f"{bundle[0]}-{share}", task, steps.job, *arguments, share)
+            graph.add(f"gather-{name}", f"{bundle[0]}-{share}", task, graph.job, *arguments, share)
             for share in range(len(self.job.plan.shares))
         ]
         roots = []
         for k, block in enumerate(bundle):
             parts = [
-                steps.add(f"pick-{name}", f"{block}-{share}", tasks.pick, steps.job, key, k)
+                graph.add(f"pick-{name}", f"{block}-{share}", tasks.pick, graph.job, key, k)
                 for share, key in enumerate(gathered)
             ]
-            roots.append(steps.tree(name, block, tasks.add_up, parts))
+            roots.append(graph.tree(name, block, tasks.add_up, parts))
         return roots
 
-    def _gather(self, steps: Steps, side: str, own: str, its: str, star: float, weights: Weights) -> list[str]:
+    def _gather(self, graph: Graph, side: str, own: str, its: str, star: float, weights: Weights) -> list[str]:
         """Nodes for the statistics of every block of the short side; a key a block."""
         roots = []
         for bundle in self.job.plan.bundles(side, self.job.room.bundle):
-            logits = steps.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
+            logits = graph.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
             task = tasks.gather_statistics, side, own, its, star, logits, weights.log_z, bundle
-            roots += self._add_shares(steps, side, bundle, *task)
+            roots += self._add_shares(graph, side, bundle, *task)
         return roots
 
     def _close(self, side: str, updated: list[tasks.Updated]) -> Half:

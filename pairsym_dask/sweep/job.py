@@ -11,7 +11,7 @@ from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..kernels.turn import turned_table
-from ..run.workers import Pass
+from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
 from ..store.counts import Counts
@@ -52,7 +52,7 @@ class Job:
     storage: Storage
     folder: str
     specs: dict[str, ArraySpec]
-    passes: Pass | None  # on a cluster: what is asked of its workers
+    needed: Requirements | None  # on a cluster: what is asked of its workers
     width: int  # of a table's row, padded
     statistics: int  # numbers of a row's statistics, and of a background
     tau: dict[str, float]  # prior precision of a side's traits
@@ -65,14 +65,14 @@ class Job:
     @staticmethod
     def make(
         counts: Counts, settings: Settings, plan: Plan, room: Room, storage: Storage, specs: dict[str, ArraySpec],
-        passes: Pass | None, tags: dict[str, TagPrior],
+        needed: Requirements | None, tags: dict[str, TagPrior],
     ) -> Job:  # fmt: skip
         """What all sweeps of a fit share; the folder of each is still to be named."""
         width, statistics = padded_width(settings.factors), statistics_size(settings.factors)
         tau, censored = {side: settings.tau(side) for side in SIDES}, settings.censored_ratio * counts.total
         cold = settings.temperature == 0
         return Job(
-            counts, settings, plan, room, storage, "", specs, passes, width, statistics, tau, censored, cold, tags=tags
+            counts, settings, plan, room, storage, "", specs, needed, width, statistics, tau, censored, cold, tags=tags
         )
 
     def write(self, path: str, block: int, values: np.ndarray) -> Any:
@@ -108,11 +108,11 @@ class Job:
         """c_i of a block of rows as the fit counts them."""
         place = self.plan.places[side][block]
         if self.discount is None:
-            return self.counts.marginal(side, place.tile)[place.part]
+            return self.counts.marginal(side, place.tile_block)[place.rows]
         if side != self.plan.long:
             return self.discount.short_marginal[place.first : place.stop]
-        tile = self.tile(side, place.tile, 0)
-        return sum_rows(tile.indptr, tile.counts)[place.part]
+        tile = self.tile(side, place.tile_block, 0)
+        return sum_rows(tile.indptr, tile.counts)[place.rows]
 
     # Tables
 

@@ -13,13 +13,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from ..errors import MemoryBudgetError
 from ..kernels.gradients import SUMS
 from ..kernels.layout import padded_width, statistics_size
 from ..kernels.outer import stride_of
-from ..run.memory import MIB, in_mib, parse_memory
+from ..run.memory import MIB, in_mib, memory_budget
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
 from ..store.cuts import Cut
@@ -60,12 +59,12 @@ def choose_solver(factors: int, rows: int, pairs: int, stepping: tuple[float, ..
 
 
 class Place(NamedTuple):
-    """Where a block of rows lies: its first row and the one after its last, and the tile block with its rows there."""
+    """Where a block of rows lies: its first row and the one after its last, and its rows in a tile block."""
 
     first: int
     stop: int
-    tile: int
-    part: slice
+    tile_block: int
+    rows: slice  # in the tile block
 
 
 def _places(cut: Cut, step: int) -> Iterator[Place]:
@@ -289,10 +288,8 @@ class Room:
 
 
 def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
-    """Fit a plan into a budget (default: 70 % of what is free now), or refuse with the arithmetic."""
-    budget = parse_memory(memory)
-    if budget is None:
-        budget = int(0.7 * psutil.virtual_memory().available)
+    """Fit a plan into a budget (see `memory_budget`), or refuse with the arithmetic."""
+    budget = memory_budget(memory)
     fixed = plan.peak_bytes(0)
     fit = (budget - fixed) // plan.task_bytes()
     if fit < 1:

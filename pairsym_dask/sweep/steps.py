@@ -44,7 +44,7 @@ class Gathering:
     def visit(self, job: Job, share: int, visit: Callable[[int, Pairs, OtherSide, int], None]) -> None:
         """Call `visit(k, pairs, others, group)` for every block k of the bundle and every group of a share."""
         places = [job.plan.places[self.side][block] for block in self.blocks]
-        tile_block, rows = places[0].tile, slice(places[0].part.start, places[-1].part.stop)
+        tile_block, rows = places[0].tile_block, slice(places[0].rows.start, places[-1].rows.stop)
         sizes = [place.stop - place.first for place in places]
 
         for group in job.plan.shares[share]:

@@ -97,7 +97,7 @@ class TagPrior:
 
     def scaled(self, positions: np.ndarray) -> Tile:
         """Tags and scaled weights of rows of the tag store, and the level; none at -1."""
-        return scale(self.tags.rows(positions), self.number - 1)
+        return scale_links(self.tags.rows(positions), self.number - 1)
 
     def by_tag(self) -> Iterator[tuple[slice, Tile]]:
         """Blocks of tags, and for each tag the places among `known` of its symbols, with scaled weights.
@@ -127,7 +127,7 @@ class TagPrior:
         return tables + self.known.size * (width + 4) * 8 + links + 16 * (self.rows.size + self.sizes.size)
 
 
-def scale(tile: Tile, level: int) -> Tile:
+def scale_links(tile: Tile, level: int) -> Tile:
     """Links with weights whose squares sum to one for every row, and the level where a row has any."""
     lengths = np.diff(tile.indptr)
     weights = tile.counts.astype(np.float64)

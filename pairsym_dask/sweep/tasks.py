@@ -15,7 +15,7 @@ from ..errors import NumericError
 from ..kernels import cold, cold_close, gradients, moments, rows
 from ..kernels.layout import WHOLE, empty_table, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
-from ..run.process import turn
+from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
 from .background import Background, messages, observed_messages
@@ -54,14 +54,14 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep a task within its process's room: so many at a time."""
 
     def run(job: Job, *args: Any) -> Any:
-        passes = job.passes
-        if passes is not None:  # the driver cannot wait for fsyncs of another process: each task does
+        needed = job.needed
+        if needed is not None:  # the driver cannot wait for fsyncs of another process: each task does
             job = replace(job, storage=job.storage.for_caller())
-        with turn(job.room.tasks):
-            if passes is not None:
-                admit(passes)
+        with at_most(job.room.tasks):
+            if needed is not None:
+                admit(needed)
             result = function(job, *args)
-        if passes is not None:
+        if needed is not None:
             job.storage.settle()
         return result
 
@@ -146,7 +146,7 @@ def update_block(
             rows.update_rows(pairs, others, own_table, terms, values)
 
     place = job.plan.places[side][block]
-    visit_pairs(job, side, its, place.tile, place.part, [0], visit)  # once: it is all there
+    visit_pairs(job, side, its, place.tile_block, place.rows, [0], visit)  # once: it is all there
     return close_block(job, side, block, values, before, weights)
 
 
@@ -196,8 +196,8 @@ def gather_statistics(
             part = pairs._replace(starts=pairs.starts[mine], stops=pairs.stops[mine])
             rows.add_statistics(part, others, own_table, job.width, factors, amounts, two_lambda_star, job.cold, sums)
 
-    part = slice(first.part.start, last.part.stop)
-    visit_pairs(job, side, its, first.tile, part, job.plan.shares[share], visit)
+    part = slice(first.rows.start, last.rows.stop)
+    visit_pairs(job, side, its, first.tile_block, part, job.plan.shares[share], visit)
     return out
 
 
@@ -250,11 +250,11 @@ def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block:
 
 def take_rows(job: Job, side: str, stats: np.ndarray, block: int) -> np.ndarray:
     """The rows of a block out of its tile's."""
-    return stats[job.plan.places[side][block].part]
+    return stats[job.plan.places[side][block].rows]
 
 
 def _logits(
-    job: Job, side: str, table: np.ndarray, stats: np.ndarray | None, its: Background, xi_star: float,
+    job: Job, side: str, table: np.ndarray, stats: np.ndarray | None, base: Background, xi_star: float,
     weights: np.ndarray, block: int,
 ) -> tuple[np.ndarray, np.ndarray, Normaliser]:  # fmt: skip
     """Messages of a block, log weights up to their normaliser, and the block's part of that normaliser.
@@ -267,7 +267,7 @@ def _logits(
         logits = settings.background_exponent(side) * np.log(settings.alpha + marginal)
     else:
         assert stats is not None
-        message = messages(stats, table, its, xi_star)
+        message = messages(stats, table, base, xi_star)
         selection = dirichlet_parameters(marginal, weights, job.censored, settings.alpha)
         whole = dirichlet_total(job.plan.cuts[side].rows, job.counts.total, job.censored, settings.alpha)
         logits = expected_log(selection, whole)
@@ -279,12 +279,12 @@ def _logits(
 
 @on_worker
 def weigh_block(
-    job: Job, side: str, own: Sealed, stats: np.ndarray | None, its: Background, xi_star: float, block: int
+    job: Job, side: str, own: Sealed, stats: np.ndarray | None, base: Background, xi_star: float, block: int
 ) -> tuple[np.ndarray, Normaliser]:
     """Log weights of a block for this sweep, and its part of the normaliser."""
     before = job.read(own, f"{side}/background", block)
     table = np.zeros(0) if stats is None else job.table(side, own, block)
-    _, logits, part = _logits(job, side, table, stats, its, xi_star, before, block)
+    _, logits, part = _logits(job, side, table, stats, base, xi_star, before, block)
     return logits, part
 
 
@@ -297,7 +297,7 @@ def observed_sums(job: Job, side: str, own: Sealed, stats: np.ndarray, block: in
 
 @on_worker
 def finish_block(
-    job: Job, own: Sealed, stats: np.ndarray | None, its: Background, xi_star: float, block: int
+    job: Job, own: Sealed, stats: np.ndarray | None, base: Background, xi_star: float, block: int
 ) -> Finished:
     """End of a sweep for a block of users: next log weights written; the pairs' and messages' part of the bound.
 
@@ -307,7 +307,7 @@ def finish_block(
     table = job.table("users", own, block)
     if stats is None:
         stats = _select(job, "users", table, own, block, 0)
-    message, logits, part = _logits(job, "users", table, stats, its, xi_star, weights, block)
+    message, logits, part = _logits(job, "users", table, stats, base, xi_star, weights, block)
     entry = job.write("users/next", block, logits)
     observed = weights @ stats[:, : SQUARE + 1]
     return Finished(entry, float(np.sum(stats[:, SHOWN])), float(weights @ message), part, observed)

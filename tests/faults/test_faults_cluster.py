@@ -202,9 +202,9 @@ def test_workers_that_do_not_see_a_store_are_refused(counts: Counts, client: Cli
 def test_a_late_worker_is_checked_with_its_first_task(tmp_path: Path) -> None:
     absent = LocalStorage(str(tmp_path / "absent.zarr"))
     with pytest.raises(SchedulerError, match="does not see"):
-        workers.admit(workers.Pass(workers.versions(), ((absent, "token"),)))
+        workers.admit(workers.Requirements(workers.versions(), ((absent, "token"),)))
     absent.write("token", b"")
-    workers.admit(workers.Pass(workers.versions(), ((absent, "token"),)))
+    workers.admit(workers.Requirements(workers.versions(), ((absent, "token"),)))
 
 
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

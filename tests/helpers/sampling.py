@@ -13,9 +13,9 @@ from pairsym_dask.kernels.row_draws import add_moments
 from pairsym_dask.sampler.halves import (
     BIAS_PRIOR,
     PRIOR,
-    Columns,
     Drawn,
     Keys,
+    ProposedSide,
     draw_gathered,
     draw_own,
     draw_selection,
@@ -70,7 +70,7 @@ def sweep(
 ) -> State:
     """One sweep given the counts (users x items, users the long side, which shift within blocks)."""
     keys, tile = Keys(settings.random_state, number), tile_of(counts)
-    columns = Columns.make(state.items, settings.factors)
+    columns = ProposedSide.make(state.items, settings.factors)
 
     def rates(drawn: Drawn) -> np.ndarray:
         return proposals / drawn.selection.sum() * drawn.chosen
@@ -93,11 +93,11 @@ def sweep(
     def shift_items(items: Drawn, users: Drawn, user_prior: Prior) -> Drawn:
         slope = Slope.make(state.item_prior, user_prior)
         shifting = Shifting.make(keys, settings, "items", items, counts.sum(0))
-        weights = np.zeros(counts.shape[1])
+        ratios = np.zeros(counts.shape[1])
         scale = proposals / users.selection.sum()
-        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, slope, weights)
+        weigh_columns(keys, settings, "items", 0, users, scale, tile, shifting, slope, ratios)
         table = shifting.columns.table
-        return slope.shifted(items, accept(keys, settings, "items", 0, table, shifting.steps, weights, slope))
+        return slope.shifted(items, accept(keys, settings, "items", 0, table, shifting.steps, ratios, slope))
 
     def hyper(side: str, drawn: Drawn) -> Prior:
         if not settings.hyperpriors:
@@ -113,7 +113,7 @@ def sweep(
     users = Drawn(traits, bias, draw_selection(keys, settings, "users", 0, pairs))
     user_prior = hyper("users", users)
     if has_shifts(settings):
-        columns = Columns.make(shift_items(state.items, users, user_prior), settings.factors)
+        columns = ProposedSide.make(shift_items(state.items, users, user_prior), settings.factors)
     stats = np.zeros((counts.shape[1], draw_statistics_size(settings.factors)), settings.dtype)
     pairs, totals = np.zeros((counts.shape[1], settings.components), np.int64), np.zeros(TOTALS)
     gather(keys, settings, "items", 0, users, rates(users), tile, columns, 0, 2**16, stats, pairs, totals)

@@ -26,7 +26,7 @@ def test_lines_where_there_is_no_terminal():
     shown = Progress(True, 3, stream)
     for sweep, seconds in ((0, 0.0), (1, 20.0), (2, 2.0)):
         shown.start_sweep(sweep, 4)
-        shown.step("update users", 1)
+        shown.start_graph("update users", 1)
         shown.done("update-users-0")
         shown.end_sweep(sweep, -100.0 + sweep, seconds, 4_000_000)
     shown.close()
@@ -40,7 +40,7 @@ def test_lines_where_there_is_no_terminal():
 def test_silence_on_request(capfd):
     shown = Progress(False, 1)
     shown.start_sweep(1, 1)
-    shown.step("update users", 1)
+    shown.start_graph("update users", 1)
     shown.done("update-users-0")
     shown.end_sweep(1, -1.0, 1.0, 1)
     shown.close()

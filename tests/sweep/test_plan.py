@@ -29,9 +29,9 @@ def test_every_row_is_in_one_block_and_every_block_in_one_tile(plan: Plan) -> No
         cut = plan.cuts[side]
         assert [row for place in places for row in range(place.first, place.stop)] == list(range(cut.rows))
         for block, place in enumerate(places):
-            first, stop = cut.row_range(place.tile)
-            assert range(first, stop)[place.part] == range(place.first, place.stop)
-            assert block in plan.tile_blocks[side][place.tile]
+            first, stop = cut.row_range(place.tile_block)
+            assert range(first, stop)[place.rows] == range(place.first, place.stop)
+            assert block in plan.tile_blocks[side][place.tile_block]
             assert place.first == block * plan.blocks[side]  # where the chunks of the arrays begin
         assert [block for blocks in plan.tile_blocks[side] for block in blocks] == list(range(len(places)))
 
@@ -40,7 +40,7 @@ def test_bundles_are_all_blocks_in_order_and_leave_no_tile(plan: Plan) -> None:
     for side in plan.cuts:
         bundles = plan.bundles(side, 2)
         assert [block for bundle in bundles for block in bundle] == list(range(len(plan.places[side])))
-        assert all(len({plan.places[side][block].tile for block in bundle}) == 1 for bundle in bundles)
+        assert all(len({plan.places[side][block].tile_block for block in bundle}) == 1 for bundle in bundles)
         assert max(map(len, bundles)) <= 2
 
 
