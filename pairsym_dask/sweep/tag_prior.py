@@ -22,16 +22,18 @@ from ..store.counts import Counts, iterate_rows
 from ..store.cuts import Tile
 from ..store.tags import Tags
 
-SURENESS = 0.5  # how far gamma_f is known beforehand: its prior weighs as much as twice this many tags like f
+SURENESS = (3.0, 0.1)  # how far gamma_f is known beforehand: so much at least, and so much for every trait
 RESIDUALS = 128 * 2**20  # bytes of residuals that are worked on at a time
 
 
 def gamma_prior(factors: int) -> float:
     """Both parameters of gamma_f ~ Gamma(a, a), whose mean is 1.
 
-    With few traits less is seen of a tag: the prior grows with K as what is seen does.
+    With many traits much is seen of a tag, and the prior gives way: it weighs a fifth of what the tag's own effects do.
+    With few it must not, or tags would be switched off by chance.
     """
-    return SURENESS * factors
+    least, each = SURENESS
+    return least + each * factors
 
 
 def tag_group(side: str) -> str:
