@@ -154,6 +154,7 @@ def test_a_page_and_the_command_line_tell_the_same(tmp_path, small, small_model)
     assert "MODEL has its own" in done.stderr
 
 
+@pytest.mark.draws
 @pytest.mark.filterwarnings("ignore:the chain has not settled")
 def test_a_report_of_a_chain_shows_traces_and_draws(tmp_path, small):
     chain = ps.PairedSymbols(factors=2, inference="gibbs")

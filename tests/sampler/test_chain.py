@@ -27,6 +27,8 @@ from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
+pytestmark = pytest.mark.draws
+
 SETTINGS = Settings(factors=3, censored_ratio=2.0, inference="gibbs", random_state=11)
 SWEEPS = 3
 

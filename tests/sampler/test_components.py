@@ -20,7 +20,7 @@ from pairsym_dask.settings import Settings
 from pairsym_dask.store.records import commit_record
 from pairsym_dask.store.verify import verify
 
-pytestmark = pytest.mark.filterwarnings("ignore:the chain has not settled")
+pytestmark = [pytest.mark.draws, pytest.mark.filterwarnings("ignore:the chain has not settled")]
 SETTINGS = {"factors": 2, "censored_ratio": 2.0, "inference": "gibbs", "components": 3, "random_state": 3}
 
 

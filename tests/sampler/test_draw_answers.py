@@ -13,7 +13,7 @@ from pairsym_dask.answers.query import draw_number
 from pairsym_dask.errors import InputError
 from pairsym_dask.model import PairedSymbols
 
-pytestmark = pytest.mark.filterwarnings("ignore:the chain has not settled")
+pytestmark = [pytest.mark.draws, pytest.mark.filterwarnings("ignore:the chain has not settled")]
 
 
 @pytest.fixture(scope="module")

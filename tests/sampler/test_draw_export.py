@@ -14,7 +14,7 @@ from pairsym_dask.errors import InputError
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.sampler.diagnose import effective_draws, split_r_hat
 
-pytestmark = pytest.mark.filterwarnings("ignore:the chain has not settled")
+pytestmark = [pytest.mark.draws, pytest.mark.filterwarnings("ignore:the chain has not settled")]
 
 
 def fitted(folder: Path, counts: ps.Counts, seed: int, sweeps: int = 60, **settings) -> PairedSymbols:

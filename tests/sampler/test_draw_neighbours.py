@@ -12,7 +12,7 @@ import pairsym_dask as ps
 from pairsym_dask.errors import InputError
 from pairsym_dask.model import PairedSymbols
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the chain has not settled")]
+pytestmark = [pytest.mark.draws, pytest.mark.slow, pytest.mark.filterwarnings("ignore:the chain has not settled")]
 
 
 @pytest.fixture(scope="module")

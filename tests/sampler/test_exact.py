@@ -10,7 +10,7 @@ from scipy.special import expit
 from pairsym_dask.sampler.diagnose import effective_draws
 from pairsym_dask.settings import Settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.draws, pytest.mark.slow]
 USERS, ITEMS, PROPOSALS = 4, 3, 14.0
 
 

@@ -10,6 +10,8 @@ from pairsym_dask.run.memory import MIB
 from pairsym_dask.sampler.plan import DrawPlan
 from pairsym_dask.settings import Settings
 
+pytestmark = pytest.mark.draws
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -214,6 +214,7 @@ def test_the_demo_refuses_a_folder_that_holds_anything(tmp_path: Path) -> None:
     check()
 
 
+@pytest.mark.slow
 def test_a_search_for_settings_removes_only_its_own(tmp_path: Path) -> None:
     counts: Counts = tiny_counts(tmp_path / "counts.zarr", users=40, items=5)
     check = leave(tmp_path / "notes.txt", tmp_path / "pairsym-tune-mine/a")
