@@ -174,9 +174,9 @@ def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
     """A counts record whose fields are there, of the right kind and within range; the format is known to be ours."""
     found = Fields(record, where)
     layout = found.inside("layout")
-    total = found.real("total")
-    if not 0 <= total < math.inf:
-        found.refuse("total", "a finite number from 0 on")
+    pairs, total = layout.whole("pairs", 0, 2**62), found.real("total")
+    if not (0 < total < math.inf if pairs else total == 0):
+        found.refuse("total", "a finite number above 0, or 0 without pairs")
     sides, cuts, tiles = found.inside("labels"), found.inside("cuts"), found.inside("tiles")
     return CountsRecord(
         format=found.text("format"),
@@ -184,7 +184,7 @@ def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
         layout=LayoutRecord(
             users=layout.whole("users", 1, 2**32 - 1),
             items=layout.whole("items", 1, 2**32 - 1),
-            pairs=layout.whole("pairs", 0, 2**62),
+            pairs=pairs,
             count_dtype=layout.one_of("count_dtype", COUNT_TYPES),
         ),
         cuts={side: cuts.wholes(side, 1) for side in SIDES},

@@ -58,7 +58,7 @@ def warn_of_fall(commits: list[Commit], settings: Settings) -> None:
     rounding = 1e-10 if settings.dtype == "float64" else 1e-6
     if now < before - rounding * abs(before):
         warnings.warn(
-            f"the bound fell by {before - now:.6g} ({(before - now) / abs(before):.1e} of it) in sweep "
+            f"the bound fell by {before - now:.6g} ({(before - now) / max(abs(before), abs(now)):.1e} of it) in sweep "
             f"{commits[-1].sweep}, from {before:.10g} to {now:.10g}; it should only rise",
             UserWarning,
             stacklevel=2,

@@ -322,11 +322,25 @@ def test_texts_of_a_store_do_not_steer_a_terminal(forger: Forger) -> None:
     assert ps.open_counts(forger.counts).record["source"] == r"\x1b[2Jplays\ud800.csv"
 
 
+def test_a_total_that_does_not_go_with_the_pairs_is_refused(forger: Forger) -> None:
+    forger.record["total"] = (0.0).hex()
+    forger.reseal_counts()
+    with pytest.raises(StoreError, match="total"):
+        ps.open_counts(forger.counts)
+
+
+def test_a_bound_of_nothing_that_falls_is_a_warning(forger: Forger) -> None:
+    forger.commits[-1]["scalars"]["elbo"] = (0.0).hex()
+    forger.reseal_commits()
+    with pytest.warns(UserWarning, match="the bound fell by"):
+        ps.PairedSymbols(factors=2).fit(forger.counts, forger.model, sweeps=3, progress=False, threads=1)
+
+
 def check(outcome: forged_runs.Outcome) -> None:
     print(f"\n{outcome}")
     assert outcome.crashes == []
     assert outcome.hangs == []
-    assert outcome.raw == [], "\n".join(outcome.raw[:3])
+    assert outcome.raw == [], "\n".join(one.splitlines()[0] for one in outcome.raw) + "\n".join(outcome.raw[:3])
     assert outcome.grown < forged_child.ROOM
     answered = [name for name, times in outcome.found.items() if name.endswith("answered") and times]
     refused = [name for name, times in outcome.found.items() if name.endswith("refused") and times]
