@@ -50,6 +50,19 @@ def test_a_workflow_leaves_its_picture_and_its_numbers(name, tmp_path, monkeypat
     assert "<svg" in (tmp_path / "figures" / f"{name}.svg").read_text()[:1000]
 
 
+def test_both_solvers_gain_the_same(tmp_path, monkeypatch):
+    found = run("solvers", ["--sets", "blocks", "--factors", "40", "--sweeps", "3"], tmp_path, monkeypatch)["blocks"]
+    assert found["apart"] < 1e-2
+    assert found["gradients"]["falls"] == found["cholesky"]["falls"] == 0
+    assert found["gradients"]["bounds"] != found["cholesky"]["bounds"]
+
+
+def test_every_lever_is_put_back_once(tmp_path, monkeypatch):
+    found = run("levers", ["--sets", "blocks", *FEW], tmp_path, monkeypatch)["blocks"]
+    assert found["defaults"]["R difference"] == 0
+    assert len({one["R"] for one in found.values()}) == len(found)  # each lever moves ranks
+
+
 def test_the_table_has_every_system_with_intervals(tmp_path, monkeypatch):
     options = ["--set", "blocks", "--splits", "2", "--epochs", "2", "--without-implicit", *FEW]
     rows = {row["system"]: row for row in run("table", options, tmp_path, monkeypatch)["rows"]}
