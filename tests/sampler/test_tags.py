@@ -18,12 +18,14 @@ from scipy import stats
 from scipy.special import expit
 
 import pairsym_dask as ps
+from pairsym_dask.kernels.layout import padded_width
 from pairsym_dask.sampler import tags as tags_module
 from pairsym_dask.sampler.chain import sample
 from pairsym_dask.sampler.diagnose import effective_draws
 from pairsym_dask.sampler.halves import Drawn, Keys
 from pairsym_dask.sampler.hyper import Prior
 from pairsym_dask.sampler.plan import DrawPlan
+from pairsym_dask.sampler.shifts import Slope, accept
 from pairsym_dask.sampler.tags import DrawnTags, draw_effects
 from pairsym_dask.settings import SIDES, Settings
 from pairsym_dask.store.commit import Commit
@@ -137,6 +139,23 @@ def test_effects_given_rows_have_their_exact_normal_posterior(monkeypatch):
     scaled = np.array([one.gamma * (a + (one.traits**2).sum(1) / 2) for one in drawn])
     for column in scaled.T:
         assert stats.kstest(column, "gamma", args=(a + k / 2,)).pvalue > 1e-3
+
+
+def test_steps_are_weighed_by_the_prior_about_what_tags_say():
+    """Rows about their centres step as rows less their centres do about nothing; Geweke's test hardly sees it."""
+    rng, n = np.random.default_rng(3), 400
+    drawn = Drawn(rng.standard_normal((n, 3)), rng.standard_normal(n), np.ones(n))
+    centres, own = rng.standard_normal((n, 4)), Prior(rng.standard_normal(3), 2.0 * np.eye(3), 0.2, 1.5)
+    slope = Slope.make(own, Prior(rng.standard_normal(3), np.eye(3), 0.0, 1.0))
+    settings = Settings(**SETTINGS.to_dict() | {"dtype": "float64"})
+    steps, ratios, width = rng.standard_normal(n), 0.3 * rng.standard_normal(n), padded_width(3)
+
+    def taken(rows: Drawn, *more: np.ndarray) -> np.ndarray:
+        return accept(Keys(1, 1), settings, "items", 0, rows.table(width), steps, ratios, slope, *more)
+
+    less = Drawn(drawn.traits - centres[:, :3], drawn.bias - centres[:, 3], drawn.selection)
+    assert (taken(drawn, centres) == taken(less)).all()
+    assert (taken(drawn, centres) != taken(drawn)).sum() > n / 20
 
 
 # Through stores -----------------------------------------------------------------------------------------------------
