@@ -205,11 +205,12 @@ class PairedSymbols(GivenSettings, Fitted):
         if progress and not is_compiled("rows"):
             print(COMPILING, file=sys.stderr)
         try:
-            sampling = sampling_options(settings, tol, burn, thin, start, tags)
+            sampling = sampling_options(settings, tol, burn, thin, start)
             if sampling:
                 sample(
                     counts, settings, store, sweeps=SWEEPS_OF_DRAWS if sweeps is None else sweeps,
-                    start=None if start is None else start._fitted, **sampling, **common,
+                    start=None if start is None else start._fitted, tags=tags,
+                    start_tags=None if start is None else start._tag_stores(), **sampling, **common,
                 )  # fmt: skip
             else:
                 fit(counts, settings, store, sweeps=20 if sweeps is None else sweeps, tol=tol, tags=tags, **common)
@@ -298,7 +299,7 @@ class PairedSymbols(GivenSettings, Fitted):
         columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), time)
         given, earlier_tags = open_sides(user_tags, item_tags, storage_options), self._tag_stores()
         tags = {**earlier_tags, **given}
-        sampling = sampling_options(settings, tol, burn, thin, None, tags)
+        sampling = sampling_options(settings, tol, burn, thin, None)
         sweeps = (SWEEPS_OF_DRAWS if sampling else 3) if sweeps is None else sweeps
         try:
             grown = update(

@@ -14,6 +14,7 @@ from ..settings import SIDES
 from ..store.commit import Commit
 from . import draw_neighbours
 from .draw_export import arviz_data, chains_dataset
+from .draw_tags import frame_over
 from .draws import DrawPredictor, is_chain
 from .lists import Lists
 from .neighbours import export_factors, export_table, similar, users_for
@@ -101,7 +102,8 @@ class Answers(Lists):
         (position,), new = self._places(side, [label])
         predictor = self._answering
         if isinstance(predictor, DrawPredictor):
-            return draw_neighbours.similar(predictor, side, int(position), check_n(n), measure, **where)
+            drawn = None if new is None else new.symbols
+            return draw_neighbours.similar(predictor, side, int(position), check_n(n), measure, drawn, **where)
         if new is not None:
             return similar(predictor, side, -1, check_n(n), measure, new.symbols, **where)
         return similar(predictor, side, int(position), check_n(n), measure, **where)
@@ -148,11 +150,11 @@ class Answers(Lists):
         """
         (position,), new = self._places("items", [item])
         predictor, where = self._answering, {"client": client, "threads": threads}
-        place = int(position) if new is None else -1
-        ranking = (place, check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
+        ranking = (check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
         if isinstance(predictor, DrawPredictor):
-            return draw_neighbours.users_for(predictor, *ranking, **where)
-        return users_for(predictor, *ranking, None if new is None else new.symbols, self._new_users(), **where)
+            return draw_neighbours.users_for(predictor.wider(new), int(position), *ranking, **where)
+        place = int(position) if new is None else -1
+        return users_for(predictor, place, *ranking, None if new is None else new.symbols, self._new_users(), **where)
 
     def tags(self, side: str = "items") -> pd.DataFrame:
         """What the fit has made of the tags of a side, the most telling first.
@@ -180,6 +182,9 @@ class Answers(Lists):
             raise InputError(
                 f"this model was fitted without {side[:-1]} tags; fit(..., {side[:-1]}_tags=...) takes them"
             )
+        answering = self._answering
+        if isinstance(answering, DrawPredictor):
+            return frame_over(answering.commits, self._tags[side].prior)
         return self._tags[side].frame()
 
     def new_symbols(self, side: str = "items") -> np.ndarray:

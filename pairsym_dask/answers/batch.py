@@ -24,7 +24,7 @@ from ..store.disk import partial_name
 from ..store.ours import Names
 from ..store.storage import Storage, is_local, local_path, open_storage
 from .draws import predictor_once
-from .predict import Newcomers, Predictor, audience_of
+from .predict import Newcomers, audience_of
 from .query import Query
 
 UNFINISHED = b"Recommendations are being written here, or their writer was interrupted.\n"
@@ -46,9 +46,7 @@ class Order:
 
 def recommend_block(order: Order, block: int) -> int:
     """Task: the best items of one block of users as one Parquet file; its rows."""
-    predictor = predictor_once(order.commits, order.counts)
-    if isinstance(predictor, Predictor):
-        predictor = predictor.wider(order.items)
+    predictor = predictor_once(order.commits, order.counts).wider(order.items)
     if block == order.counts.cuts["users"].blocks and order.users is not None:
         users = audience_of(order.users)
     else:

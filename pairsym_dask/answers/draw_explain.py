@@ -10,17 +10,18 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit
 
-from ..sampler.hyper import Prior
 from ..store.commit import read_rows
+from .draw_tags import centres_of, prior_of
 from .draws import DrawPredictor
 from .explain import Explanation, Total, explanation_of, seen_of
+from .tags import SideTags
 
 
-def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanation:
-    """The parts of the energy of one pair (positions), the n seen items that pull most by name."""
+def explain(predictor: DrawPredictor, user: int, item: int, n: int, tags: SideTags | None = None) -> Explanation:
+    """The parts of the energy of one pair (positions), the n seen items that pull most by name; `tags` of the users."""
     counts = predictor.counts
     seen, count = seen_of(counts, user)
-    parts = np.zeros(3)  # the prior's pull, that of the censored pairs, what draws are apart from their mean
+    parts = np.zeros(4)  # the prior's pull, that of tags and of the censored pairs, how far draws are from their mean
     pulls, bias, energies = np.zeros(seen.size), 0.0, np.empty(predictor.size)
     me = predictor.users(np.array([user]))
     for d, commit in enumerate(predictor.commits):
@@ -28,7 +29,7 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanati
         z = np.hstack([items.traits, np.ones((len(items.bias), 1))]).astype(np.float64)[:, :size]
         mine = np.append(me.traits[d, 0], me.bias[d, 0]).astype(np.float64)[:size]
         energy = z @ mine + items.bias
-        prior = Prior.decode(commit.record["priors"]["users"], commit.settings.factors)
+        prior = prior_of(commit, "users")
         chosen = read_rows(commit, "users/selection", np.array([user])).reshape(-1) / commit.selected("users").sum()
         rate = (1 + commit.settings.censored_ratio) * counts.total
         censored = rate * (chosen @ items.psi) * expit(-energy)  # E[n'_ij]
@@ -43,12 +44,19 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int) -> Explanati
         pull = count * (0.5 - weight[seen] * items.bias[seen]) * along[seen]
         unseen = float((censored * (-0.5 - weight * items.bias) * along).sum())
         taken, bias = float(right[:size] @ direction), bias + float(items.bias[item])
+        tagged = 0.0
+        if tags is not None:
+            (centre,) = centres_of(commit, "users", tags.prior.of_rows(user, user + 1))
+            tagged = float((square @ centre)[:size] @ direction)
         pulls += pull
         energies[d] = energy[item]
-        parts += [taken, unseen, energies[d] - float(items.bias[item]) - taken - pull.sum() - unseen]
-    taken, unseen, apart = (parts / predictor.size).tolist()
+        apart = energies[d] - float(items.bias[item]) - taken - tagged - pull.sum() - unseen
+        parts += [taken, tagged, unseen, apart]
+    taken, tagged, unseen, apart = (parts / predictor.size).tolist()
     first = {"item bias": bias / predictor.size, "other users": taken}
     last = {"censored pairs": unseen, "draws about their mean": apart}
+    if tags is not None:
+        last = {"user tags": tagged, **last}
     popularity = float(np.mean([np.atleast_2d(predictor.offered(me, d))[0, item] for d in range(predictor.size)]))
     total = Total(float(energies.mean()), float(energies.std()), float(expit(energies).mean()), popularity)
     pair = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]

@@ -15,24 +15,32 @@ from scipy.special import expit
 from ..settings import other
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from .draws import DrawPredictor, beliefs_over
+from .draws import DrawPredictor, SymbolDraws, beliefs_over
 from .neighbours import check_measure, first_of, over_users
 
 
-def similar(predictor: DrawPredictor, side: str, position: int, n: int, measure: str, **where: Any) -> pd.DataFrame:
-    """The n symbols of a side most like one of them over all draws, itself left out: label, rank, similarity."""
+def similar(
+    predictor: DrawPredictor, side: str, position: int, n: int, measure: str, new: SymbolDraws | None = None,
+    **where: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """The n symbols of a side most like one over all draws, itself left out: label, rank, similarity.
+
+    It is of the store, or `new`.
+    """
     check_measure(measure)
     covariances = None if measure == "cosine" else covariance_of(predictor, other(side), where)
     if side == "items":
         total = np.zeros(predictor.counts.shape[1])
         for d in range(predictor.size):
             rows = _rows(predictor.items(d).traits, predictor.items(d).bias)
-            total += likeness_of(rows[position], rows, None if covariances is None else covariances[d])
+            one = rows[position] if new is None else _rows(new.traits[d], new.bias[d])[0]
+            total += likeness_of(one, rows, None if covariances is None else covariances[d])
         places, likeness = np.arange(total.size), total / predictor.size
     else:
-        found = over_users(
-            "similar-users", _similar_block, predictor.commits, predictor.counts, (position, covariances, n), where
-        )
+        me = predictor.users(np.array([position])) if new is None else new
+        ones = np.stack([_rows(me.traits[d], me.bias[d])[0] for d in range(predictor.size)])
+        asked = (ones, covariances, n)
+        found = over_users("similar-users", _similar_block, predictor.commits, predictor.counts, asked, where)
         places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
     kept = places != position
     places, likeness = places[kept], likeness[kept]
@@ -117,14 +125,13 @@ def _read(commit: Commit, positions: np.ndarray) -> np.ndarray:
 
 
 def _similar_block(
-    commits: list[Commit], counts: Counts, block: int, position: int, covariances: np.ndarray | None, n: int
+    commits: list[Commit], counts: Counts, block: int, ones: np.ndarray, covariances: np.ndarray | None, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The n + 1 users of a block most like one, who may be among them."""
+    """The n + 1 users of a block most like one, who may be among them: [traits, bias] by draw are `ones`."""
     positions = np.arange(*counts.cuts["users"].row_range(block))
     likeness = np.zeros(positions.size)
     for d, commit in enumerate(commits):
-        one = _read(commit, np.array([position]))[0]
-        likeness += likeness_of(one, _read(commit, positions), None if covariances is None else covariances[d])
+        likeness += likeness_of(ones[d], _read(commit, positions), None if covariances is None else covariances[d])
     best = first_of(likeness, positions, n + 1)
     return positions[best], likeness[best] / len(commits)
 

@@ -5,6 +5,7 @@ Traits of different draws are never averaged: they turn and change places from d
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ..errors import InputError
 from ..run.process import read_once
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from .predict import SCORES, Audience, Predictor, StoredUsers, label_table, predictor_of
+from .predict import SCORES, Audience, Newcomers, Predictor, StoredUsers, label_table, predictor_of
 from .query import Query, draw_number
 
 KEPT = 256 * 2**20  # bytes of items' draws that a process keeps
@@ -38,7 +39,7 @@ def draws_of(commits: Sequence[Commit]) -> list[Commit]:
 
 @dataclass(frozen=True)
 class SymbolDraws:
-    """Draws of some users: traits (draws, users, K) and biases (draws, users).
+    """Draws of some users, or new items: traits (draws, users, K) and biases (draws, users).
 
     `parts` (draws, users, components) are which component of selection a user is selected by: shares that sum to one.
     """
@@ -57,6 +58,11 @@ class SymbolDraws:
             return SymbolDraws(traits, bias, np.ones((*bias.shape, 1)))
         selection = np.stack([read_rows(commit, "users/selection", positions) for commit in commits])
         return SymbolDraws(traits, bias, selection / selection.sum(2, keepdims=True))
+
+    @staticmethod
+    def join(some: list[SymbolDraws]) -> SymbolDraws:
+        names = ("traits", "bias", "parts")
+        return SymbolDraws(*(np.concatenate([getattr(one, name) for one in some], axis=1) for name in names))
 
     def take(self, rows: Any) -> SymbolDraws:
         return SymbolDraws(self.traits[:, rows], self.bias[:, rows], self.parts[:, rows])
@@ -83,6 +89,13 @@ class ItemDraw:
         chosen = commit.selected("users")
         return ItemDraw(traits, bias, psi, chosen / chosen.sum())
 
+    def wider(self, more: SymbolDraws, draw: int) -> ItemDraw:
+        """The same with new items, each as popular as the geometric mean of the others."""
+        middle = np.exp(np.log(self.psi).mean(1, keepdims=True))
+        psi = np.hstack([self.psi, np.repeat(middle, len(more), axis=1)]) / (1 + len(more) * middle)
+        traits, bias = more.traits[draw], more.bias[draw]
+        return ItemDraw(np.concatenate([self.traits, traits]), np.concatenate([self.bias, bias]), psi, self.shares)
+
     @property
     def popularity(self) -> np.ndarray:
         """How often items are selected, whoever the user is."""
@@ -101,8 +114,29 @@ class DrawPredictor:
         rows, settings = self.commit.record["rows"]["items"], self.commit.settings
         each = rows * ((settings.factors + 1) * np.dtype(settings.dtype).itemsize + 8 * settings.components)
         self._room = KEPT // max(each, 1)
-        # E[psi_j]
-        self.popularity = np.mean([self.items(d).popularity for d in range(self.size)], axis=0)
+        self._narrow: tuple[DrawPredictor, SymbolDraws] | None = None  # of a wider one: without new items, and those
+        self.item_ids: np.ndarray | None = None  # of a wider one than the store
+        self.popularity = self._mean_popularity()
+
+    def _mean_popularity(self) -> np.ndarray:
+        """E[psi_j]."""
+        return np.asarray(np.mean([self.items(d).popularity for d in range(self.size)], axis=0))
+
+    def wider(self, more: Newcomers | None) -> DrawPredictor:
+        """The same with more items after the store's; psi is over all of them."""
+        if more is None:
+            return self
+        wide = copy.copy(self)
+        wide._narrow, wide._kept, wide.covariances = (self, more.symbols), {}, {}
+        wide.item_ids = np.concatenate([self.counts.item_ids, more.labels])
+        wide._reading = threading.Lock()
+        wide.popularity = wide._mean_popularity()
+        return wide
+
+    @property
+    def width(self) -> int:
+        """Items."""
+        return self.counts.shape[1] if self.item_ids is None else self.item_ids.size
 
     @property
     def size(self) -> int:
@@ -113,10 +147,16 @@ class DrawPredictor:
         with self._reading:
             if draw in self._kept:
                 return self._kept[draw]
-            items = ItemDraw.read(self.commits[draw])
+            items = self._read(draw)
             if len(self._kept) < self._room:
                 self._kept[draw] = items
             return items
+
+    def _read(self, draw: int) -> ItemDraw:
+        if self._narrow is None:
+            return ItemDraw.read(self.commits[draw])
+        narrow, more = self._narrow
+        return narrow.items(draw).wider(more, draw)
 
     def users(self, positions: np.ndarray) -> SymbolDraws:
         return SymbolDraws.read(self.commits, positions)
@@ -127,7 +167,7 @@ class DrawPredictor:
 
     def blocks(self, n: int) -> list[slice]:
         """Slices of n users whose scores fit the room for one matrix; an empty one for no users."""
-        step = max(1, SCORES // (8 * 4 * max(1, self.counts.shape[1])))
+        step = max(1, SCORES // (8 * 4 * max(1, self.width)))
         return [slice(k, min(k + step, n)) for k in range(0, max(n, 1), step)]
 
     # Quantities
@@ -157,7 +197,7 @@ class DrawPredictor:
 
     def averages(self, users: SymbolDraws) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """sigma and p(j | i) for all users x items, and what is offered, each averaged over draws, float64."""
-        sigma, p = np.zeros((2, len(users), self.counts.shape[1]))
+        sigma, p = np.zeros((2, len(users), self.width))
         several = self.commit.settings.components > 1
         offered = np.zeros_like(p) if several else self.popularity
         for draw in range(self.size):
@@ -174,8 +214,8 @@ class DrawPredictor:
 
     def upper(self, users: SymbolDraws, interval: float) -> np.ndarray:
         """Upper ends of the credible intervals of sigma for all users x items."""
-        out = np.empty((len(users), self.counts.shape[1]))
-        step = max(1, SCORES // (8 * self.size * max(1, self.counts.shape[1])))
+        out = np.empty((len(users), self.width))
+        step = max(1, SCORES // (8 * self.size * max(1, self.width)))
         for first in range(0, len(users), step):
             some = users.take(slice(first, first + step))
             shown = np.stack([self.energy(some, draw) for draw in range(self.size)])
@@ -213,7 +253,7 @@ class DrawPredictor:
 
     def table(self, audience: Audience, query: Query) -> tuple[pd.DataFrame, np.ndarray]:
         """The best items of every row of an audience, best first: user, item, rank (row, position); and p(j | i)."""
-        users, items = audience.users, self.counts.shape[1]
+        users, items = audience.users, self.width
         sigma, p, offered = self.averages(users)
         if query.strategy == "thompson":
             sigma = expit(self.energy(users, draw_number(query.random_state, self.size))).astype(np.float64)
@@ -237,7 +277,7 @@ class DrawPredictor:
                 some.users.take(table["user"].to_numpy()), table["item"].to_numpy(), query.interval
             )
             table = table.assign(sigma=belief["sigma"], sd=belief["sd"])
-            parts.append(label_table(self.counts, table, some))
+            parts.append(label_table(self.counts, table, some, self.item_ids))
         return pd.concat(parts, ignore_index=True)
 
     def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
@@ -250,7 +290,7 @@ class DrawPredictor:
                 some.users.take(table["user"].to_numpy()), table["item"].to_numpy(), query.interval
             )
             table["probability"] = p[table["user"], table["item"]]
-            parts.append(label_table(self.counts, table.assign(**belief), some))
+            parts.append(label_table(self.counts, table.assign(**belief), some, self.item_ids))
         return pd.concat(parts, ignore_index=True)
 
 

@@ -114,7 +114,8 @@ def fold_in(
     labels, pairs = read_pairs(frame, counts, columns) if frame is not None or links is None else NOBODY
     prior = None
     if tags is not None:
-        labels, pairs, prior = _with_tags(labels, pairs, tags, links)
+        labels, pairs, described = with_tags(labels, pairs, tags, links)
+        prior = tags.mixed(described)
     blocks = list(blocks_of(pairs.indptr))
     graph = Graph(uuid.uuid4().hex[:12])
     model = graph.hold("model", FittedItems(commit, counts))
@@ -144,10 +145,8 @@ def fold_in(
     return Folded(str(commit.record["digest"]), audience, background, pairs.counts)
 
 
-def _with_tags(
-    labels: np.ndarray, pairs: Tile, tags: SideTags, links: Links | None
-) -> tuple[np.ndarray, Tile, Symbols]:
-    """Users of the pairs, then those of the links alone, with their pairs and priors.
+def with_tags(labels: np.ndarray, pairs: Tile, tags: SideTags, links: Links | None) -> tuple[np.ndarray, Tile, Tile]:
+    """Users of the pairs, then those of the links alone, with their pairs and scaled links.
 
     Tags are those of the links, else those that the tag store has of a label.
     """
@@ -158,11 +157,17 @@ def _with_tags(
     more = len(everybody) - labels.size
     pairs = Tile(np.concatenate([pairs.indptr, np.full(more, pairs.indptr[-1])]), pairs.indices, pairs.counts)
     known = tags.prior.tags.find(everybody.to_numpy())
-    described = tags.mixed(scale_links(given, tags.prior.number - 1))
+    stored, described = tags.prior.scaled(known), scale_links(given, tags.prior.number - 1)
     place = pd.Index(mine.astype(object)).get_indexer(everybody)
     order = np.where(place >= 0, len(everybody) + place, np.arange(len(everybody)))
-    prior = Symbols.join([tags.symbols(known), described]).take(order)
-    return everybody.to_numpy(), pairs, prior
+    indptr = np.concatenate([stored.indptr, stored.indptr[-1] + described.indptr[1:]])
+    lengths = np.diff(indptr)[order]
+    chosen = np.concatenate([[0], np.cumsum(lengths)])
+    at = np.repeat(indptr[order] - chosen[:-1], lengths) + np.arange(chosen[-1])
+    tags_, weights = (
+        np.concatenate([getattr(one, name) for one in (stored, described)]) for name in ("indices", "counts")
+    )
+    return everybody.to_numpy(), pairs, Tile(chosen, tags_[at], weights[at])
 
 
 def _cut_prior(prior: Symbols | None, first: int, stop: int) -> np.ndarray | None:

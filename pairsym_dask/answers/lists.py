@@ -241,10 +241,10 @@ class Lists(Predictions):
         predictor, columns = self._answering, Columns(user, item, count)
         if tags is not None and "users" not in self._fitted.tags:
             raise InputError("this model was fitted without user tags; fit(..., user_tags=...) takes them")
-        if isinstance(predictor, DrawPredictor):
-            return draw_fold_in.fold_in(predictor, frame, columns, client=client, threads=threads)
         known = self._tags.get("users") if self._fitted.tags else None
         links = None if tags is None else Links(tags, Columns(user, tag, weight, holds="tags"))
+        if isinstance(predictor, DrawPredictor):
+            return draw_fold_in.fold_in(predictor, frame, columns, known, links, client=client, threads=threads)
         return fold_in(predictor.commit, self.counts, frame, columns, known, links, client=client, threads=threads)
 
     def explain(self, user: Any, item: Any, n: int = 10) -> Explanation:
@@ -269,10 +269,15 @@ class Lists(Predictions):
         True
         """
         ((row,), new), ((column,), more) = self._places("users", [user]), self._places("items", [item])
-        predictor = self._wider(more)
-        if isinstance(predictor, DrawPredictor):
-            return draw_explain.explain(predictor, int(row), int(column), check_n(n))
         tags = self._tags if self._fitted.tags else {}
+        if isinstance(self._answering, DrawPredictor):
+            if new is not None or more is not None:
+                raise InputError(
+                    "draws explain pairs of symbols that have pairs, and "
+                    f"{user if new is not None else item!r} has tags alone; probability and contrast answer for it"
+                )
+            return draw_explain.explain(self._answering, int(row), int(column), check_n(n), tags.get("users"))
+        predictor = self._answering.wider(more)
         if new is not None:
             return explain_newcomer(predictor, new, int(column), tags)
         return explain(predictor, int(row), int(column), check_n(n), tags)

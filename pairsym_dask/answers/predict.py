@@ -113,8 +113,8 @@ class Newcomers:
     """Symbols that are not in the counts store, a row each; as items they come after the store's."""
 
     labels: np.ndarray
-    symbols: Symbols
-    selection: np.ndarray  # what stands for their Dirichlet parameters
+    symbols: Any  # Symbols of a fit, or draws of them
+    selection: np.ndarray  # of a fit: what stands for their Dirichlet parameters
     numbers: np.ndarray  # seed their draws
 
 
@@ -310,7 +310,7 @@ def joined(known: Audience, new: Newcomers, order: np.ndarray) -> Audience:
     indptr = np.concatenate([[0], np.cumsum(lengths[order])])
     pairs = np.repeat(starts - indptr[:-1], lengths[order]) + np.arange(indptr[-1])
     labels, numbers = np.concatenate([known.labels, new.labels]), np.concatenate([known.numbers, new.numbers])
-    users = Symbols.join([known.users, new.symbols]).take(order)
+    users = type(new.symbols).join([known.users, new.symbols]).take(order)
     return Audience(users, indptr, known.seen[pairs], labels[order], numbers[order])
 
 

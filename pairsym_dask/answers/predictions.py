@@ -15,6 +15,7 @@ from ..errors import InputError, StoreError
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.tags import Tags, open_tags
+from .draw_tags import draw_newcomers
 from .draws import DrawPredictor, is_chain, open_predictor
 from .fold_in import Folded
 from .predict import Audience, Newcomers, Predictor, StoredUsers, joined
@@ -67,7 +68,10 @@ class Predictions(ABC):
         """Symbols that have tags and no place in the counts store, by label."""
         tags = self._tags[side]
         rows = tags.find(labels)
-        first = self.counts.cuts[side].rows
+        first, answering = self.counts.cuts[side].rows, self._answering
+        if isinstance(answering, DrawPredictor):
+            drawn = draw_newcomers(answering.commits, side, tags.prior.scaled(rows), rows)
+            return Newcomers(labels, drawn, np.empty(0), first + rows)
         selection = np.full(labels.size, tags.selection)
         return Newcomers(labels, tags.newcomers(rows), selection, first + rows)
 
@@ -160,7 +164,7 @@ class Predictions(ABC):
 
     def _wider(self, more: Newcomers | None) -> Predictor | DrawPredictor:
         """What answers, with some items more."""
-        return self._answering if isinstance(self._answering, DrawPredictor) else self._answering.wider(more)
+        return self._answering.wider(more)
 
     def contrast(self, user: Any, item: Any, other: Any, *, interval: float = 0.9) -> pd.DataFrame:
         """How much rather one item than another for a user.

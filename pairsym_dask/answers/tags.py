@@ -135,19 +135,8 @@ class SideTags:
 
     def frame(self) -> pd.DataFrame:
         """A row a tag, without the level: tag, relevance, effect, sd, symbols."""
-        tags, variance = self.prior.tags, self.variances[:-1, 0]
         square = (self.effects[:-1, :-1].astype(np.float64) ** 2).mean(1)
-        table = pd.DataFrame(
-            {
-                "tag": tags.tag_ids,
-                "relevance": square / (square + variance),  # |E[h]|^2 / E|h|^2
-                "effect": np.sqrt(square),
-                "sd": np.sqrt(variance),
-                "symbols": tags.symbols_a_tag(),
-            }
-        )
-        order = np.lexsort((np.arange(len(table)), -table["relevance"].to_numpy()))
-        return table.iloc[order].reset_index(drop=True)
+        return tag_frame(self.prior.tags, square, self.variances[:-1, 0])
 
     def pulls(self, label: object, its: np.ndarray) -> pd.DataFrame:
         """What each tag of a symbol brings to its energies with traits `its` of the other side; strongest first."""
@@ -169,3 +158,18 @@ class SideTags:
             }
         )
         return table.iloc[np.lexsort((tile.indices, -np.abs(energy)))].reset_index(drop=True)
+
+
+def tag_frame(tags: Tags, square: np.ndarray, variance: np.ndarray) -> pd.DataFrame:
+    """A row a tag, the most relevant first, by the mean squares of what is known of effects, and their variances."""
+    table = pd.DataFrame(
+        {
+            "tag": tags.tag_ids,
+            "relevance": square / (square + variance),  # |E[h]|^2 / E|h|^2
+            "effect": np.sqrt(square),
+            "sd": np.sqrt(variance),
+            "symbols": tags.symbols_a_tag(),
+        }
+    )
+    order = np.lexsort((np.arange(len(table)), -table["relevance"].to_numpy()))
+    return table.iloc[order].reset_index(drop=True)

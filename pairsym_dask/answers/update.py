@@ -74,7 +74,7 @@ def update(
     warm = Warm(commit, rows, earlier_tags or {})
     if settings.inference == "gibbs":
         fitting.pop("tol", None)
-        sample(more, settings, store, warm=warm, **where, **fitting, **(sampling or {}))
+        sample(more, settings, store, warm=warm, tags=tags, **where, **fitting, **(sampling or {}))
     else:
         fit(more, settings, store, warm=warm, tags=tags, **where, **fitting)
     return more

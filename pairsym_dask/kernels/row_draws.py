@@ -16,13 +16,14 @@ from .streams import STREAM, begin_stream, normal
 
 @compiled
 def draw_rows(
-    key: Any, first: int, stats: Any, offsets: Any, factors: int, biases: bool, precision: Any, right: Any, traits: Any,
-    bias: Any,
+    key: Any, first: int, stats: Any, offsets: Any, factors: int, biases: bool, precision: Any, right: Any,
+    centres: Any, traits: Any, bias: Any,
 ) -> int:
     """Draw (u_i, b_i) of rows `first + r` jointly from N(P^-1 h, P^-1); the first row without a Cholesky factor, or -1.
 
     P = prior precision + sum omega z z^T and h = prior right side + sum (kappa - omega b) z, in float64 whatever the
-    statistics are in. `precision` (K + 1, K + 1) and `right` (K + 1) are of traits and bias together.
+    statistics are in. `precision` (K + 1, K + 1) and `right` (K + 1) are of traits and bias together; `centres` (rows,
+    K + 1) is what is added to the prior mean of each row, without any rows where nothing is.
     """
     rows, size = stats.shape
     width = offsets.size
@@ -38,7 +39,11 @@ def draw_rows(
             for k in range(i, n):
                 put(P, i * pitch + k, precision[i, k] + np.float64(stats[r, offsets[i] + k]))
             shifted = np.float64(stats[r, offsets[i] + factors + 1]) if biases else 0.0
-            put(h, i, right[i] + np.float64(stats[r, triangle + i]) - shifted)
+            pulled = right[i]
+            if centres.shape[0] > 0:
+                for k in range(n):
+                    pulled += precision[i, k] * centres[r, k]
+            put(h, i, pulled + np.float64(stats[r, triangle + i]) - shifted)
         if not _factor(P, h, n, pitch):
             failed = r if failed < 0 else failed
         for i in range(n - 1, -1, -1):  # U x = y + e with e standard normal has the wanted mean and covariance

@@ -1,7 +1,8 @@
-"""Kernels of tags: prior means that they mix to, and the updates of their effects, tag by tag."""
+"""Kernels of tags: prior means that they mix to, and updates or draws of their effects, tag by tag."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,36 @@ def update_tags(
                 step[k] += pull * residual[j, k]
         for k in range(columns):
             step[k] /= precision[f]
+            effects[f, k] += step[k]
+        for p in range(indptr[f], indptr[f + 1]):
+            j, x = symbols[p], weights[p]
+            for k in range(columns):
+                residual[j, k] -= x * step[k]
+
+
+@compiled
+def draw_tags(
+    indptr: Any, symbols: Any, weights: Any, scales: Any, gamma: Any, squares: Any, noise: Any, effects: Any,
+    residual: Any,
+) -> None:
+    """Draw the effects h_f of some tags, one after another; `residual` is v_j - mu - sum_f x_jf h_f throughout.
+
+    On axes where the symbols' precision is diagonal, `scales`, trait k of h_f is normal with the precision
+    gamma_f + scale_k sum_j x_jf^2 (`squares`) about its maximum, as in `update_tags`; `noise` are standard normals.
+    """
+    columns = effects.shape[1]
+    step = np.empty(columns)
+    for f in range(indptr.size - 1):
+        for k in range(columns):
+            step[k] = 0.0
+        for p in range(indptr[f], indptr[f + 1]):
+            j, x = symbols[p], weights[p]
+            for k in range(columns):
+                step[k] += x * residual[j, k]
+        for k in range(columns):
+            precision = gamma[f] + scales[k] * squares[f]
+            mean = (scales[k] * step[k] - gamma[f] * effects[f, k]) / precision
+            step[k] = mean + noise[f, k] / math.sqrt(precision)
             effects[f, k] += step[k]
         for p in range(indptr[f], indptr[f + 1]):
             j, x = symbols[p], weights[p]

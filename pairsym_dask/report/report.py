@@ -66,7 +66,6 @@ def render(
             *_polarising(commit, counts, sides["items"], name),
             *_pruning(counts, sides),
             *_uncertainty(commit, sides),
-            *show_tags(model, commit),
         ]
     parts = [
         f"<h1>{escape(Path(model.path).name)}</h1>",
@@ -74,6 +73,7 @@ def render(
         *_data(counts, bins),
         *_settings(commit),
         *fitted,
+        *show_tags(model, commit),
         *_evaluation(evaluation),
         *(() if calibration is None else calibration.parts()),
         f"<footer>pairsym_dask {__version__}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, "

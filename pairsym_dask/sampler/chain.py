@@ -7,6 +7,8 @@ the Polya-Gamma weights are drawn anew before each half-sweep, a valid Gibbs ste
 Selection may have several components, pi_i psi_j being sum_n w_in psi_jn: every pair, observed or censored, belongs to
 one of them, drawn with it. All w_in together are Dirichlet, and each component's psi_jn; rho_n, the sum of w_in, is how
 much is selected by a component.
+
+Where a side has tags their effects, `tags.py`, are drawn after its prior.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from ..run.execute import Executor
 from ..run.progress import Progress
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
+from ..store.arrays import Sealed
 from ..store.commit import Commit
 from ..store.counts import Counts
 from ..store.model_store import ModelStore
 from ..store.records import WATCHED, selected_names
+from ..store.tags import Tags
 from ..sweep.fit import Callback, Fit, Warm, held
 from ..sweep.plan import Room
 from ..sweep.resume import parse_keep
+from ..sweep.tag_prior import TagPrior
 from .diagnose import LEAST, SETTLED, effective_draws, split_r_hat
 from .graphs import Half, Passes
 from .halves import BIAS_PRIOR, PRIOR
@@ -39,7 +44,7 @@ from .hyper import Prior, draw_prior
 from .plan import DrawPlan, make_room
 from .tasks import DrawJob
 
-GRAPHS = 2  # of a sweep
+GRAPHS = 2  # of a sweep, and one for each side with tags
 LOOK = 10  # sweeps from one look at the traces to the next
 
 
@@ -99,6 +104,8 @@ def sample(
     thin: int = 5,
     start: Commit | None = None,
     warm: Warm | None = None,
+    tags: dict[str, Tags] | None = None,
+    start_tags: dict[str, Tags] | None = None,
     memory: int | str | None = None,
     client: Any = None,
     threads: int | None = None,
@@ -109,21 +116,23 @@ def sample(
 ) -> Commit:
     """Sample until `sweeps` sweeps are committed, going on from what the store holds; the last commit.
 
-    A chain begins with a fit of the same symbols, `start`, or with one whose rows are named by `warm`.
+    A chain begins with a fit of the same symbols, `start`, or with one whose rows are named by `warm`. `tags` are the
+    tag stores of the sides that have one, `start_tags` those of the start.
     """
     check_can_sample(counts)
     check_schedule(sweeps, burn, thin, [])
     if start is not None:
         check_start(start, counts, settings)
-        warm = Warm(start, {})
+        warm = Warm(start, {}, start_tags or {})
     kept = parse_keep(keep)
     executor = Executor(client, threads)
-    plan = DrawPlan.make(counts, settings)
+    priors = {side: TagPrior.make(side, tags[side], counts) for side in SIDES if tags and side in tags}
+    plan = DrawPlan.make(counts, settings, sum(prior.nbytes(settings) for prior in priors.values()))
     room = make_room(plan, *executor.resources(memory))
     with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
         schedule = check_schedule(sweeps, burn, thin, store.commits())
         display = Progress(progress, sweeps, measure="log p(i, j)")
-        chain = Chain(counts, settings, store, plan, room, executor, display, kept, needed, warm, schedule)
+        chain = Chain(counts, settings, store, plan, room, executor, display, kept, needed, warm, schedule, priors)
         last = chain.go_on(sweeps, None, callback)
     warn_of_unsettled(store.commits())
     return last
@@ -138,9 +147,11 @@ class Chain(Fit):
     def __init__(
         self, counts: Counts, settings: Settings, store: ModelStore, plan: DrawPlan, room: Room, executor: Executor,
         display: Progress, kept: Callable[[int], bool], needed: Requirements | None, warm: Warm | None,
-        schedule: Schedule,
+        schedule: Schedule, tags: dict[str, TagPrior],
     ) -> None:  # fmt: skip
-        super().__init__(counts, settings, store, plan, room, executor, display, kept, needed, warm)  # type: ignore[arg-type]
+        super().__init__(
+            counts, settings, store, plan, room, executor, display, kept, needed, warm, tags,  # type: ignore[arg-type]
+        )  # fmt: skip
         self.schedule = schedule
 
     def sweep(self, before: Commit) -> Commit:
@@ -150,11 +161,14 @@ class Chain(Fit):
         selected = {side: before.selected(side) for side in SIDES}  # what pi and psi are divided by
 
         # steps of pi against u_i and b_i; n', omega; u_i and b_i; pi; then what they say of their prior
-        users = run.draw("users", old, old, self.scale(selected), prior["users"], prior["items"])
+        users = run.draw("users", old, old, self.scale(selected), prior["users"], self.middle("items", prior, old))
         selected["users"], prior["users"] = users.selection, self.hyper(run, "users", users)
+        self.draw_tags(run, "users", before, prior)  # h_f, e_f, gamma_f
+        new = run.written()
         # steps of psi against v_j and b_j; n' and omega anew; v_j and b_j; psi
-        items = run.draw("items", old, run.written(), self.scale(selected), prior["items"], prior["users"])
+        items = run.draw("items", old, new, self.scale(selected), prior["items"], self.middle("users", prior, new))
         selected["items"], prior["items"] = items.selection, self.hyper(run, "items", items)
+        self.draw_tags(run, "items", before, prior)
 
         # log p(i, j) of an observed pair at (users new, items old), where the items' pairs were drawn
         shown = 1 - items.censored / max(items.proposals, 1.0)
@@ -178,6 +192,8 @@ class Chain(Fit):
         halves = {side: self._first(run, side) for side in SIDES}
         selected = {side: half.selection for side, half in halves.items()}
         prior = {side: self._first_prior(side) for side in SIDES}
+        for side in self.tags:
+            self._first_tags(run, side)
         return self._seal(run, None, prior, selected, float("nan"), float("nan"), halves["items"].log_selection)
 
     def _first(self, run: Passes, side: str) -> Half:
@@ -190,6 +206,25 @@ class Chain(Fit):
         if self.warm is None or not self.settings.hyperpriors or "priors" not in self.warm.commit.record:
             return Prior.fixed(self.settings, side)
         return Prior.decode(self.warm.commit.record["priors"][side], self.settings.factors)
+
+    def _first_tags(self, run: Passes, side: str) -> None:
+        """Tags begin at nothing, or in a warm start where the earlier fit has left them."""
+        if self.warm is None or side not in self.warm.tags:
+            run.begin_tags(side, None, None)
+            return
+        earlier, ids = self.warm.tags[side], self.tags[side].tags.tag_ids
+        run.begin_tags(side, self.warm.commit, np.append(earlier.links.find("items", ids), earlier.shape[1]))
+
+    def draw_tags(self, run: Passes, side: str, before: Commit, prior: dict[str, Prior]) -> None:
+        """Draw the tags of a side, if it has some, given its rows and their new prior."""
+        if side in self.tags:
+            run.draw_tags(side, before.sealed, prior[side])
+
+    def middle(self, side: str, prior: dict[str, Prior], state: Sealed) -> Prior:
+        """A side's prior about the average symbol: where it has tags, the level is in its mean."""
+        if side not in self.tags:
+            return prior[side]
+        return replace(prior[side], mean=prior[side].mean + self.job.tag_table(side, state)[-1, :-1])
 
     def hyper(self, run: Passes, side: str, half: Half) -> Prior:
         """The prior of a side, drawn given its new rows, or as it was set."""
@@ -206,15 +241,16 @@ class Chain(Fit):
 
     def _open(self, sweep: int) -> Passes:
         """A new attempt at a sweep."""
-        files = self.open_attempt(sweep, GRAPHS)
+        files = self.open_attempt(sweep, GRAPHS + len(self.tags))
         job = replace(self.job, folder=self.attempt, sweep=sweep)
         return Passes(job, files, self.executor, self.display)
 
     def make_job(self) -> DrawJob:
         """What the tasks of all sweeps share; the folder and number of each are still to be named."""
         return DrawJob(
-            self.counts, self.settings, self.plan, self.room, self.store.storage, "", self.specs, 0, self.needed
-        )
+            self.counts, self.settings, self.plan, self.room, self.store.storage, "", self.specs, 0, self.needed,
+            self.tags,
+        )  # fmt: skip
 
     def _seal(
         self, run: Passes, before: Commit | None, prior: dict[str, Prior], selected: dict[str, np.ndarray],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..run.execute import Attempt, Graph
 from ..store.arrays import Sealed
 from ..store.model_store import Commit
-from . import tasks
+from . import tags, tasks
 from .hyper import Prior
 from .shifts import Slope, has_shifts
 from .tasks import Closed, DrawJob
@@ -19,7 +20,7 @@ from .tasks import Closed, DrawJob
 class Half:
     """A half-sweep's results beside what it wrote."""
 
-    moments: np.ndarray  # of the side's rows [traits, bias, 1]
+    moments: np.ndarray  # of the side's rows [traits, bias, 1], less what tags add to their means
     selection: np.ndarray  # sums of the side's Gamma numbers, by component
     log_selection: float  # sum c_i log pi_i, or the items' with psi
     log_shown: float  # sum c_ij log sigma(a_ij) over observed pairs, before the side was drawn; see `kernels/draws`
@@ -72,11 +73,24 @@ class Passes(Attempt[DrawJob]):
             taken = None if slope is None else self._shift(graph, side, old, others, proposing, slope)
             keys = [
                 graph.add(
-                    f"draw-{side}", block, tasks.draw_gathered_block, graph.job, side, stats, before, taken, block
+                    f"draw-{side}", block, tasks.draw_gathered_block, graph.job, side, old, stats, before, taken, block
                 )
                 for block, stats in enumerate(self._gather(graph, side, old, others, proposing, slope, taken))
             ]
         return self._close(self.run(f"draw {side}", graph, keys))
+
+    def begin_tags(self, side: str, start: Commit | None, rows: np.ndarray | None) -> None:
+        """Sweep 0 of a side's tags; `rows` are their rows in a committed fit, -1 for new ones."""
+        graph = self.new_graph()
+        key = graph.add(f"start-tags-{side}", 0, tags.start_effects, graph.job, side, graph.hold("start", start), rows)
+        self._add_files(self.run(f"start tags of {side}", graph, [key])[0])
+
+    def draw_tags(self, side: str, before: Sealed, prior: Prior) -> None:
+        """Draw a side's tags given its rows and their new prior."""
+        graph = self.new_graph()
+        old, state, its = graph.hold("before", before), graph.hold("state", self.written()), graph.hold("prior", prior)
+        key = graph.add(f"draw-tags-{side}", 0, tags.draw_side, graph.job, side, old, state, its)
+        self._add_files(self.run(f"draw tags of {side}", graph, [key])[0])
 
     def _shift(self, graph: Graph, side: str, own: str, its: str, proposing: str, slope: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
@@ -110,7 +124,7 @@ class Passes(Attempt[DrawJob]):
 
     def _close(self, closed: list[Closed]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
-        self.files |= {key: (size, check) for part in closed for key, size, check in part.entries}
+        self._add_files([entry for part in closed for entry in part.entries])
         sums = np.array([part.selection for part in closed])
         selection = np.array([np.sum(column) for column in np.ascontiguousarray(sums.T)])
         log_selection = float(np.sum([part.log_selection for part in closed]))
@@ -124,3 +138,6 @@ class Passes(Attempt[DrawJob]):
             censored,
             float(np.sum([part.shifted for part in closed])),
         )
+
+    def _add_files(self, entries: list[Any]) -> None:
+        self.files |= {key: (size, check) for key, size, check in entries}

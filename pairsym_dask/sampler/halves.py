@@ -22,6 +22,9 @@ from .plan import ROWS
 
 # Purposes of streams.
 PAIRS, TRAITS, SELECTION, PRIOR, BIAS_PRIOR, START, TWOS, STEPS, WEIGHTS, CHOICE, MIXTURE = range(11)
+TAGS, TAG_BIASES, RELEVANCE, TAG_START, NEWCOMERS = range(11, 16)
+
+NO_CENTRES = np.empty((0, 0))  # of rows whose prior means are all that of their side
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,12 @@ class ProposedSide:
 
 def draw_own(
     keys: Keys, settings: Settings, side: str, first: int, old: Drawn, rates: np.ndarray, tile: Tile,
-    columns: ProposedSide, prior: Prior, complain: Callable[[int], None],
+    columns: ProposedSide, prior: Prior, complain: Callable[[int], None], centres: np.ndarray = NO_CENTRES,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """New traits and biases of a block of the long side, its pairs by row and component, and the totals of its pairs.
 
-    `rates` (rows, components) are expected proposals; `complain` is told a row that cannot be drawn.
+    `rates` (rows, components) are expected proposals; `complain` is told a row that cannot be drawn; `centres` (rows,
+    K + 1) are what tags add to the prior means of traits and biases.
     """
     factors, dtype = settings.factors, settings.dtype
     width, size = padded_width(factors), draw_statistics_size(factors)
@@ -109,7 +113,7 @@ def draw_own(
         )  # fmt: skip
         failed = draw_rows(
             keys.of(TRAITS, side), first + start, some, row_offsets(width), factors, settings.biases, precision, right,
-            traits[rows], bias[rows],
+            centres[rows], traits[rows], bias[rows],
         )  # fmt: skip
         if failed >= 0:
             complain(start + failed)
@@ -130,14 +134,14 @@ def gather(
 
 def draw_gathered(
     keys: Keys, settings: Settings, side: str, first: int, stats: np.ndarray, prior: Prior,
-    complain: Callable[[int], None],
+    complain: Callable[[int], None], centres: np.ndarray = NO_CENTRES,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """New traits and biases of a block of the short side from its statistics."""
     n, factors, dtype = stats.shape[0], settings.factors, settings.dtype
     traits, bias = np.empty((n, factors), dtype), np.empty(n, dtype)
     failed = draw_rows(
         keys.of(TRAITS, side), first, stats, row_offsets(padded_width(factors)), factors, settings.biases,
-        *prior.joint(), traits, bias,
+        *prior.joint(), centres, traits, bias,
     )  # fmt: skip
     if failed >= 0:
         complain(failed)

@@ -38,9 +38,10 @@ class DrawPlan:
     count_bytes: int
     proposals: float  # M = (1 + r) D, expected proposals of a half-sweep
     components: int  # of selection
+    tags: int = 0  # bytes that tags take in a process
 
     @staticmethod
-    def make(counts: Counts, settings: Settings) -> DrawPlan:
+    def make(counts: Counts, settings: Settings, tags: int = 0) -> DrawPlan:
         long = "users" if counts.shape[0] >= counts.shape[1] else "items"
         return DrawPlan(
             counts.cuts,
@@ -50,6 +51,7 @@ class DrawPlan:
             np.dtype(counts.layout.count_dtype).itemsize,
             (1 + settings.censored_ratio) * counts.total,
             settings.components,
+            tags,
         )
 
     @cached_property
@@ -140,9 +142,10 @@ class DrawPlan:
         return int(waiting * (1 + np.ceil(np.log2(len(self.shares)))))
 
     def shared_bytes(self) -> int:
-        """What every process holds once: the short side's table with its alias table, and what they are made of."""
+        """What every process holds once: the short side's table with its alias table, what it is made of, and tags."""
         selection = 12 * self.components + (16 * self.components if self.components > 1 else 0)
-        return self.cuts[self.short].rows * (self.table_row + selection + self.factors * self.itemsize + 5 * 8)
+        row = self.table_row + selection + self.factors * self.itemsize + 5 * 8
+        return self.cuts[self.short].rows * row + self.tags
 
     def peak_bytes(self, tasks: int, bundle: int) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""

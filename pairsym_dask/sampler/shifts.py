@@ -14,7 +14,7 @@ from ..kernels.shifts import accept_shifts, measure_rows, propose_shifts, weigh_
 from ..kernels.wishart import solve_definite
 from ..settings import Settings
 from ..store.cuts import Tile
-from .halves import CHOICE, STEPS, TWOS, WEIGHTS, Drawn, Keys, ProposedSide
+from .halves import CHOICE, NO_CENTRES, STEPS, TWOS, WEIGHTS, Drawn, Keys, ProposedSide
 from .hyper import Prior
 
 
@@ -105,12 +105,14 @@ def larger(old: Drawn, steps: np.ndarray) -> np.ndarray:
 
 def accept(
     keys: Keys, settings: Settings, side: str, first: int, table: np.ndarray, steps: np.ndarray, ratios: np.ndarray,
-    slope: Slope,
+    slope: Slope, centres: np.ndarray = NO_CENTRES,
 ) -> np.ndarray:  # fmt: skip
-    """The steps that are taken, 0 for the others."""
-    taken = steps.copy()
+    """The steps that are taken, 0 for the others; `centres` as in `draw_own`."""
+    taken, effects = steps.copy(), slope.effects(table)
+    if centres.size:
+        effects -= (centres * slope.to).sum(1)
     accept_shifts(
-        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, ratios, settings.alpha, slope.effects(table),
+        keys.of(TWOS, side), keys.of(CHOICE, side), first, taken, ratios, settings.alpha, effects,
         slope.mean, slope.precision,
     )  # fmt: skip
     return taken
@@ -118,7 +120,7 @@ def accept(
 
 def shift_rows(
     keys: Keys, settings: Settings, side: str, first: int, old: Drawn, counts: np.ndarray, scale: float, tile: Tile,
-    columns: ProposedSide, slope: Slope,
+    columns: ProposedSide, slope: Slope, centres: np.ndarray = NO_CENTRES,
 ) -> np.ndarray:  # fmt: skip
     """The steps that a block of the long side takes; `scale` times selection are expected proposals."""
     steps, ratios = propose(keys, side, first, old, counts), np.zeros(counts.size)
@@ -128,7 +130,7 @@ def shift_rows(
         columns.kept, columns.alias, table, columns.table, settings.factors, steps,
         slope.leans(columns.table), True, ratios,
     )  # fmt: skip
-    return accept(keys, settings, side, first, table, steps, ratios, slope)
+    return accept(keys, settings, side, first, table, steps, ratios, slope, centres)
 
 
 def weigh_columns(

@@ -6,7 +6,7 @@ Tasks are idempotent: the same task run twice draws the same numbers and writes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,20 @@ from ..store.storage import Storage
 from ..sweep.plan import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
+from ..sweep.tag_prior import TagPrior, mixed, tag_group
 from ..sweep.tasks import on_worker
-from .halves import MIXTURE, START, Drawn, Keys, ProposedSide, draw_gathered, draw_own, draw_selection, gather
+from .halves import (
+    MIXTURE,
+    NO_CENTRES,
+    START,
+    Drawn,
+    Keys,
+    ProposedSide,
+    draw_gathered,
+    draw_own,
+    draw_selection,
+    gather,
+)
 from .hyper import Prior
 from .plan import DrawPlan
 from .shifts import Shifting, Slope, accept, shift_rows, weigh_columns
@@ -47,6 +59,7 @@ class DrawJob:
     specs: dict[str, ArraySpec]
     sweep: int
     needed: Requirements | None = None  # on a cluster: what is asked of its workers
+    tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
 
     @property
     def keys(self) -> Keys:
@@ -102,6 +115,30 @@ class DrawJob:
         """What is made of the whole short side, kept once a process until the next such thing is asked for."""
         return TABLES.get(Key(f"{kind} {self.sweep}", self.storage.url, sealed.prefix, self.plan.short, 0), make)
 
+    def tag_table(self, side: str, sealed: Sealed) -> np.ndarray:
+        """Effects [h_f, e_f] of a side's tags in a state; kept once a process."""
+
+        def make() -> np.ndarray:
+            traits, bias = (sealed.read_array(self.specs[f"{tag_group(side)}/{name}"]) for name in ("traits", "bias"))
+            return np.hstack([traits, bias[:, None]])
+
+        key = Key("drawn tags", self.storage.url, sealed.prefix, side, 0)
+        kept: np.ndarray = SHELF.get(key, make)
+        SHELF.drop(lambda old: old.outdated_by(key))
+        return kept
+
+    def centres(self, side: str, own: Sealed, block: int) -> np.ndarray:
+        """What the tags of a state add to the prior means of a block's [traits, bias]; no rows without tags."""
+        if side not in self.tags:
+            return NO_CENTRES
+        prior = self.tags[side]
+        tile = SHELF.get(
+            Key("links of draws", prior.tags.path, prior.tags.digest, side, block),
+            lambda: prior.of_rows(*self.plan.row_range(side, block)),
+            self.room.cache,
+        )
+        return mixed(tile, self.tag_table(side, own))
+
     def marginal(self, side: str, block: int) -> np.ndarray:
         """c_i of a block of rows."""
         first, stop = self.plan.row_range(side, block)
@@ -123,7 +160,7 @@ class Closed:
     """What a drawn block sends back: manifest entries, and sums of what it holds."""
 
     entries: list[Any]
-    moments: np.ndarray  # of [traits, bias, 1], above the diagonal
+    moments: np.ndarray  # of [traits, bias, 1], above the diagonal; traits and biases less what tags add to their means
     selection: np.ndarray  # sums of its Gamma numbers, by component
     log_selection: float  # sum c_i log of them
     totals: np.ndarray  # of its pairs, where it drew them
@@ -140,14 +177,18 @@ class Gathered:
 
 
 def _close(
-    job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray, steps: np.ndarray | None = None
-) -> Closed:
+    job: DrawJob, side: str, block: int, drawn: Drawn, totals: np.ndarray, steps: np.ndarray | None = None,
+    centres: np.ndarray = NO_CENTRES,
+) -> Closed:  # fmt: skip
     """Sum up a new block and write it."""
     finite = np.isfinite(drawn.traits).all(1) & np.isfinite(drawn.bias) & (drawn.chosen > 0).all(1)
     if not finite.all():
         job.complain(side, block, int(np.argmin(finite)))
     moments = np.zeros((job.settings.factors + 2, job.settings.factors + 2))
-    add_moments(drawn.traits, drawn.bias, moments)
+    if centres.size:
+        add_moments(drawn.traits - centres[:, :-1], drawn.bias - centres[:, -1], moments)
+    else:
+        add_moments(drawn.traits, drawn.bias, moments)
     entries = []
     for name in ARRAYS:
         values = getattr(drawn, name)
@@ -229,16 +270,18 @@ def draw_block(
     """Draw a block of the long side: steps, pairs, then rows; `scale` times old selection are expected proposals."""
     first, _ = job.plan.row_range(side, block)
     old, counts, steps = job.read(own, side, block), job.marginal(side, block), None
-    tile, columns = job.tile(block), job.columns(its)
+    tile, columns, centres = job.tile(block), job.columns(its), job.centres(side, own, block)
     if slope is not None:
-        steps = shift_rows(job.keys, job.settings, side, first, old, counts, float(scale[0]), tile, columns, slope)
+        steps = shift_rows(
+            job.keys, job.settings, side, first, old, counts, float(scale[0]), tile, columns, slope, centres
+        )
         old = slope.shifted(old, steps)
     traits, bias, pairs, totals = draw_own(
         job.keys, job.settings, side, first, old, scale * old.chosen, tile, columns, prior,
-        lambda row: job.complain(side, block, row),
+        lambda row: job.complain(side, block, row), centres,
     )  # fmt: skip
     selection = draw_selection(job.keys, job.settings, side, first, pairs)
-    return _close(job, side, block, Drawn(traits, bias, selection), totals, steps)
+    return _close(job, side, block, Drawn(traits, bias, selection), totals, steps, centres)
 
 
 @on_worker
@@ -265,7 +308,8 @@ def add_ratios(job: DrawJob, one: np.ndarray, two: np.ndarray) -> np.ndarray:
 def take_steps(job: DrawJob, side: str, own: Sealed, slope: Slope, ratios: np.ndarray) -> np.ndarray:
     """The steps that the short side takes."""
     shifting = job.shifting(own)
-    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, ratios, slope)
+    centres = np.concatenate([job.centres(side, own, block) for block in range(job.plan.count(side))])
+    return accept(job.keys, job.settings, side, 0, shifting.columns.table, shifting.steps, ratios, slope, centres)
 
 
 @on_worker
@@ -306,13 +350,15 @@ def add_up(job: DrawJob, one: Gathered, two: Gathered) -> Gathered:
 
 @on_worker
 def draw_gathered_block(
-    job: DrawJob, side: str, gathered: Gathered, prior: Prior, steps: np.ndarray | None, block: int
+    job: DrawJob, side: str, own: Sealed, gathered: Gathered, prior: Prior, steps: np.ndarray | None, block: int
 ) -> Closed:
     """Draw a block of the short side from its gathered statistics."""
     first, stop = job.plan.row_range(side, block)
+    centres = job.centres(side, own, block)
     traits, bias = draw_gathered(
-        job.keys, job.settings, side, first, gathered.stats[0], prior, lambda row: job.complain(side, block, row)
-    )
+        job.keys, job.settings, side, first, gathered.stats[0], prior, lambda row: job.complain(side, block, row),
+        centres,
+    )  # fmt: skip
     selection = draw_selection(job.keys, job.settings, side, first, gathered.pairs[0])
     taken = None if steps is None else steps[first:stop]
-    return _close(job, side, block, Drawn(traits, bias, selection), gathered.totals, taken)
+    return _close(job, side, block, Drawn(traits, bias, selection), gathered.totals, taken, centres)

@@ -23,7 +23,10 @@ def generation_arrays(
 ) -> dict[str, ArraySpec]:
     """Arrays of a generation by path; a block of rows is one chunk of each. `tags` is their number by side."""
     if settings.inference == "gibbs":
-        return _draw_arrays(rows, blocks, settings)
+        specs = _draw_arrays(rows, blocks, settings)
+        for side, number in (tags or {}).items():
+            specs |= _drawn_tag_arrays(f"{side[:-1]}_tag", number + 1, settings)
+        return specs
     specs = {}
     for side in SIDES:
         n, block, name = rows[side], blocks[side], side[:-1]
@@ -79,6 +82,20 @@ def _draw_arrays(rows: dict[str, int], blocks: dict[str, int], settings: Setting
             selection, (n, *more), (block, *more), "float64", (name, *kinds), domain="finite and above 0"
         )
     return specs
+
+
+def _drawn_tag_arrays(name: str, number: int, settings: Settings) -> dict[str, ArraySpec]:
+    """Arrays of one draw of a side's tags, the level last: effects on traits and biases, and gamma."""
+    block = min(number, TAGS)
+    shape, chunks = (number, settings.factors), (block, settings.factors)
+    return {
+        spec.path: spec
+        for spec in (
+            ArraySpec(f"{name}s/traits", shape, chunks, settings.dtype, (name, "factor"), domain="finite"),
+            ArraySpec(f"{name}s/bias", (number,), (block,), "float64", (name,), domain="finite"),
+            ArraySpec(f"{name}s/gamma", (number,), (block,), "float64", (name,), domain="finite and above 0"),
+        )
+    }
 
 
 @dataclass(frozen=True)

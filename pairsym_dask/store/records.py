@@ -238,8 +238,8 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
     if "tags" in record:
         given = found.inside("tags")
         sides = {side: given.inside(side) for side in SIDES if side in given.values}
-        if chain or not sides or set(given.values) != set(sides):
-            found.refuse("tags", "tag stores by side, of a variational fit")
+        if not sides or set(given.values) != set(sides):
+            found.refuse("tags", "tag stores by side")
         checked["tags"] = {
             side: TagsAddress(path=one.text("path"), digest=one.digest("digest"), tags=one.whole("tags", 1, 2**32 - 1))
             for side, one in sides.items()

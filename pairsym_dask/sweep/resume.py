@@ -126,15 +126,11 @@ def interrupted(store: ModelStore) -> FitInterrupted:
     )
 
 
-def sampling_options(
-    settings: Settings, tol: Any, burn: Any, thin: Any, start: Any, tags: dict[str, Tags]
-) -> dict[str, Any]:
+def sampling_options(settings: Settings, tol: Any, burn: Any, thin: Any, start: Any) -> dict[str, Any]:
     """Options of draws, none for a variational fit; those of the other kind are refused."""
     if settings.inference == "gibbs":
         if tol is not None:
             raise InputError(f"tol stops where a bound settles, and draws have none: leave it out, not {tol!r}")
-        if tags:
-            raise InputError('draws do not know tags yet: leave them out, or fit with inference="variational"')
         return {"burn": burn, "thin": 5 if thin is None else thin}
     for name, value in (("burn", burn), ("thin", thin), ("start", start)):
         if value is not None:

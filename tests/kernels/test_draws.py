@@ -127,9 +127,10 @@ def test_a_row_without_pairs_and_proposals_has_zero_statistics():
     assert not totals.any()
 
 
+@pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rows_are_drawn_from_their_normal_posterior(dtype, biases):
+def test_rows_are_drawn_from_their_normal_posterior(dtype, biases, centred):
     factors, n = 3, REPEATS
     rng = np.random.default_rng(2)
     toy = Toy(dtype=dtype, rate=20.0)
@@ -138,6 +139,7 @@ def test_rows_are_drawn_from_their_normal_posterior(dtype, biases):
     prior = np.eye(factors + 1) + 0.2 * np.ones((factors + 1, factors + 1))
     right = rng.standard_normal(factors + 1)
     traits, bias = np.empty((n, factors)), np.empty(n)
+    centre = rng.standard_normal(factors + 1) * centred
     failed = row_draws.draw_rows(
         stream_key(0, 0, 0),
         0,
@@ -147,13 +149,14 @@ def test_rows_are_drawn_from_their_normal_posterior(dtype, biases):
         biases,
         prior,
         right,
+        np.tile(centre, (n, 1)) if centred else np.empty((0, 0)),
         traits,
         bias,
     )
     assert failed == -1
     k = factors + biases
     precision = (prior + square[:-1, :-1])[:k, :k]
-    h = (right + linear[:-1] - (square[:-1, -1] if biases else 0))[:k]
+    h = (right + linear[:-1] - (square[:-1, -1] if biases else 0))[:k] + prior[:k, :k] @ centre[:k]
     drawn = np.column_stack([traits, bias])[:, :k]
     covariance = np.linalg.inv(precision)
     factor = np.linalg.cholesky(precision)
@@ -171,8 +174,8 @@ def test_a_row_that_is_not_positive_definite_is_named():
     stats_ = toy.own_pairs(0)[0]
     stats_[3] = np.nan
     failed = row_draws.draw_rows(
-        stream_key(0, 0, 0), 0, stats_, row_offsets(toy.width), 3, True, np.eye(4), np.zeros(4), np.empty((5, 3)),
-        np.empty(5),
+        stream_key(0, 0, 0), 0, stats_, row_offsets(toy.width), 3, True, np.eye(4), np.zeros(4), np.empty((0, 0)),
+        np.empty((5, 3)), np.empty(5),
     )  # fmt: skip
     assert failed == 3
 

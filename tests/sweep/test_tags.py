@@ -165,7 +165,3 @@ def test_other_tags_and_other_labels_are_refused_in_a_sentence(dense, tmp_path):
         model.fit(text.path, tmp_path / "new.zarr", progress=False)
     with pytest.raises(StoreError, match="is a store of pairs, not of tags"):
         model.fit(tmp_path / "counts.zarr", tmp_path / "new.zarr", item_tags=tmp_path / "counts.zarr", progress=False)
-    with pytest.raises(InputError, match="draws do not know tags yet"):
-        ps.PairedSymbols(factors=3, inference="gibbs").fit(
-            tmp_path / "counts.zarr", tmp_path / "new.zarr", item_tags=tmp_path / "items.zarr", progress=False
-        )
