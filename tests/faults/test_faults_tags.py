@@ -15,6 +15,8 @@ import pairsym_dask as ps
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
+pytestmark = pytest.mark.slow
+
 STEP = 31  # every so many operations
 
 

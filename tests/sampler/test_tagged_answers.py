@@ -15,6 +15,8 @@ from pairsym_dask.model import PairedSymbols
 from pairsym_dask.sampler.hyper import Prior
 from pairsym_dask.store.verify import verify
 
+pytestmark = pytest.mark.draws
+
 GENRES = 5
 
 

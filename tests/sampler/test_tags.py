@@ -35,6 +35,8 @@ from pairsym_dask.store.verify import verify
 from pairsym_dask.sweep import tag_prior
 from pairsym_dask.sweep.tag_prior import gamma_prior
 
+pytestmark = pytest.mark.draws
+
 SETTINGS = Settings(factors=3, censored_ratio=2.0, inference="gibbs", random_state=11)
 LINKS = {
     "users": np.array([[1.0, 0, 2], [0, 1, 0], [1, 1, 0], [0, 0, 0]]),  # the last one has no tags

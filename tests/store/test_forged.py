@@ -31,6 +31,8 @@ from pairsym_dask.store.records import RECORD_BYTES, unseal
 from pairsym_dask.store.storage import open_storage
 from pairsym_dask.store.verify import verify
 
+pytestmark = pytest.mark.draws
+
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Path]:

@@ -99,6 +99,7 @@ def test_bits_do_not_depend_on_threads_memory_or_processes(counts, temperature, 
         assert bits("cluster.zarr", client=client) == first
 
 
+@pytest.mark.slow
 def test_a_store_goes_on_with_the_solver_it_began_with(counts, tmp_path, monkeypatch):
     path = tmp_path / "model.zarr"
     fit(counts, path, "gradients", monkeypatch, sweeps=1)
@@ -106,6 +107,7 @@ def test_a_store_goes_on_with_the_solver_it_began_with(counts, tmp_path, monkeyp
     assert model._fitted.record["solver"] == "gradients, xi* last"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cholesky", "gradients"])
 def test_a_store_that_began_with_xi_star_between_the_halves_goes_on_so(counts, solver, tmp_path, monkeypatch):
     """Such were all stores before xi* came last."""
@@ -154,6 +156,7 @@ def test_turned_axes_change_no_energy_and_no_bound(counts, factors, tmp_path, mo
     assert turned._fitted.scalar("xi_star") == pytest.approx(plain._fitted.scalar("xi_star"), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_a_cold_fit_on_turned_axes_has_the_same_bits_resumed(tmp_path, monkeypatch):
     counts = make_store(random_counts(300, 90, 0.15, seed=2), tmp_path / "counts.zarr")
     how = {"temperature": 0.0, "dtype": "float32"}
