@@ -6,12 +6,15 @@ anything, and what passes here has the fields, kinds and ranges that the rest of
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
 import reprlib
 from dataclasses import dataclass, fields
 from typing import Any, NotRequired, TypedDict
+
+import numpy as np
 
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES, Settings
@@ -230,7 +233,7 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
     )
     if chain:
         checked["draw"], checked["burn"] = found.truth("draw"), found.whole("burn", 0, 10**12)
-        checked["priors"] = {side: found.inside("priors").numbers(side) for side in SIDES}
+        checked["priors"] = {side: _prior(found.inside("priors"), side, settings["factors"]) for side in SIDES}
     else:
         checked["backgrounds"] = {side: found.inside("backgrounds").numbers(side) for side in SIDES}
     if "solver" in record:
@@ -250,6 +253,19 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
             path=start.text("path"), sweep=start.whole("sweep", 0, 10**12), digest=start.digest("digest")
         )
     return checked
+
+
+def _prior(priors: Fields, side: str, factors: int) -> str:
+    """The normal priors of a side: K means, K x K precisions, mean and precision of biases."""
+    text = priors.numbers(side)
+    values = np.frombuffer(base64.b64decode(text), "<f8")
+    if values.size != factors + factors**2 + 2 or not values[-1] > 0:
+        priors.refuse(side, f"priors of {factors} traits and a bias")
+    try:
+        np.linalg.cholesky(values[factors : factors + factors**2].reshape(factors, factors))
+    except np.linalg.LinAlgError:
+        priors.refuse(side, "priors whose precisions are positive")
+    return text
 
 
 def _fit_scalars(scalars: Fields) -> list[str]:

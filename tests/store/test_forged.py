@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -336,6 +337,17 @@ def test_a_bound_of_nothing_that_falls_is_a_warning(forger: Forger) -> None:
     forger.reseal_commits()
     with pytest.warns(UserWarning, match="the bound fell by"):
         ps.PairedSymbols(factors=2).fit(forger.counts, forger.model, sweeps=3, progress=False, threads=1)
+
+
+@pytest.mark.parametrize("forged", [lambda v: v[:-1], lambda v: np.append(v[:-1], 0.0), lambda v: -v])
+def test_priors_of_a_chain_that_cannot_be_are_refused(base: Path, tmp_path: Path, forged: Callable[..., Any]) -> None:
+    shutil.copytree(base / "base", tmp_path / "work")
+    forger = Forger(tmp_path / "work", 0, "chain.zarr")
+    priors = forger.commits[-1]["priors"]
+    priors["items"] = base64.b64encode(forged(np.frombuffer(base64.b64decode(priors["items"]))).tobytes()).decode()
+    forger.reseal_commits()
+    with pytest.raises(StoreError, match="items"):
+        ps.load(forger.model)
 
 
 def check(outcome: forged_runs.Outcome) -> None:
