@@ -11,7 +11,7 @@ from study import Place, arguments, keep_numbers, say
 
 import pairsym_dask as ps
 from pairsym_dask.evaluation.evaluate import summarise
-from pairsym_dask.evaluation.held_out import Pairs
+from pairsym_dask.evaluation.held_out import HeldOutPairs
 from pairsym_dask.evaluation.ranks import Committed, rank
 
 EXPONENTS = (0.0, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0)
@@ -42,7 +42,7 @@ def main() -> None:
             if len(held_out) > options.users:
                 chosen = held_out.sample(options.users, random_state=options.seed)
                 held_out = chosen.sort_index().reset_index(drop=True)
-            pairs = Pairs.read(held_out, train)
+            pairs = HeldOutPairs.read(held_out, train)
             for number, settings in enumerate(CANDIDATES[: options.first]):
                 settings = {"selection": "constant", **settings}
                 model = ps.PairedSymbols(factors=options.factors, random_state=options.seed, **settings)
