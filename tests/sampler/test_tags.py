@@ -72,9 +72,9 @@ def features(state: State, counts: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "options",
     [
-        {"hyperpriors": False, "tau_u": 0.7, "tau_v": 1.5, "tau_b": 0.8},
+        pytest.param({"hyperpriors": False, "tau_u": 0.7, "tau_v": 1.5, "tau_b": 0.8}, marks=pytest.mark.long),
         {"hyperpriors": True},
-        {"hyperpriors": False, "tau_u": 1.0, "tau_v": 1.0, "biases": False},
+        pytest.param({"hyperpriors": False, "tau_u": 1.0, "tau_v": 1.0, "biases": False}, marks=pytest.mark.long),
     ],
     ids=["fixed", "hyperpriors", "no-biases"],
 )
