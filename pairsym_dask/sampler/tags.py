@@ -22,10 +22,11 @@ from ..kernels.random import fill_normals_at
 from ..kernels.streams import draw_gammas
 from ..kernels.tags import draw_tags, sum_squares, take_off_tags
 from ..settings import Settings
-from ..store.arrays import Sealed, write_block
+from ..store.arrays import Sealed
 from ..store.commit import Commit
 from ..store.cuts import Tile
 from ..sweep.tag_prior import TagPrior, gamma_prior, tag_group
+from ..sweep.tags import write_effects
 from ..sweep.tasks import on_worker
 from .halves import RELEVANCE, TAG_BIASES, TAG_START, TAGS, Keys
 from .hyper import Prior
@@ -134,7 +135,8 @@ def draw_side(job: DrawJob, side: str, before: Sealed, state: Sealed, prior: Pri
 
     old = DrawnTags.read(before, job.specs, side)
     groups, tiles = tags.columns(settings.factors), list(tags.by_tag())
-    return _write(job, side, draw_effects(job.keys, settings, side, tiles, old, prior, turned, bias, groups))
+    drawn = draw_effects(job.keys, settings, side, tiles, old, prior, turned, bias, groups)
+    return write_effects(job, side, drawn.arrays())
 
 
 @on_worker
@@ -145,7 +147,7 @@ def start_effects(job: DrawJob, side: str, start: Commit | None, rows: np.ndarra
     """
     effects = DrawnTags.start(job.tags[side].number, job.settings)
     if start is None or rows is None:
-        return _write(job, side, effects)
+        return write_effects(job, side, effects.arrays())
     known, k = rows >= 0, job.settings.factors
 
     def take(name: str) -> np.ndarray:
@@ -160,7 +162,7 @@ def start_effects(job: DrawJob, side: str, start: Commit | None, rows: np.ndarra
         bias = take("bias") + noise[:, k] / np.sqrt(take("bias_precision"))
     effects.traits[known], effects.gamma[known] = traits, take("gamma")
     effects.bias[known] = bias * job.settings.biases
-    return _write(job, side, effects)
+    return write_effects(job, side, effects.arrays())
 
 
 def _known(job: DrawJob, tags: TagPrior) -> Iterator[tuple[int, slice, np.ndarray]]:
@@ -170,14 +172,3 @@ def _known(job: DrawJob, tags: TagPrior) -> Iterator[tuple[int, slice, np.ndarra
         first, stop = np.searchsorted(tags.known, [begin, end])
         if first < stop:
             yield block, slice(first, stop), tags.known[first:stop] - begin
-
-
-def _write(job: DrawJob, side: str, effects: DrawnTags) -> list[Any]:
-    entries = []
-    for name, values in effects.arrays().items():
-        spec = job.specs[f"{tag_group(side)}/{name}"]
-        for k in range(spec.grid[0]):
-            part = values[k * spec.chunks[0] : (k + 1) * spec.chunks[0]].astype(spec.dtype, copy=False)
-            index = (k, 0) if values.ndim == 2 else (k,)
-            entries.append(write_block(job.storage, job.folder, spec, index, part, soon=True))
-    return entries

@@ -86,14 +86,19 @@ def fit_tags(job: Job, side: str, before: Sealed | Effects, state: Sealed) -> Ta
         known = gamma_prior(job.settings.factors)
         gamma = (known + job.settings.factors / 2) / (known + size / 2)
         effects = Effects(effects.mean, effects.precision, effects.bias, effects.bias_precision, gamma)
+    return Tagged(write_effects(job, side, effects.arrays()), _bound(effects, sums, job.settings))
+
+
+def write_effects(job: Any, side: str, arrays: dict[str, np.ndarray]) -> list[Any]:
+    """Write the arrays of a side's tags, those of a fit or of a chain; their manifest entries."""
     entries = []
-    for name, values in effects.arrays().items():
+    for name, values in arrays.items():
         spec = job.specs[f"{tag_group(side)}/{name}"]
         for k in range(spec.grid[0]):
             part = values[k * spec.chunks[0] : (k + 1) * spec.chunks[0]].astype(spec.dtype, copy=False)
             index = (k, 0) if values.ndim == 2 else (k,)
             entries.append(write_block(job.storage, job.folder, spec, index, part, soon=True))
-    return Tagged(entries, _bound(effects, sums, job.settings))
+    return entries
 
 
 def _read(job: Job, side: str, before: Sealed) -> Effects:
