@@ -205,15 +205,21 @@ class Fit:
         run = self._begin(before.sweep + 1, before)
         old, xi_star, base = before.sealed, before.scalar("xi_star"), run.base_of(before)
         s = Weights(None, before.scalar("log_z_next"))  # the generation before holds them
-
-        users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b_i), q(u_i)
-        new = run.written()
         last, stats = self.plan.xi_star_last, None
-        if not last:
-            stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
-            xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
-        t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
-        items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
+
+        if self.plan.first == "users":
+            users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b_i), q(u_i)
+            new = run.written()
+            if not last:
+                stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
+                xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
+            t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
+            items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
+        else:  # s, t and xi* are fixed: the halves may change places
+            t = run.weigh("items", own=old, stats=None, base=base, xi_star=xi_star)
+            items = run.update("items", own=old, its=old, base=base, xi_star=xi_star, weights=t)
+            new = run.written()
+            users = run.update("users", own=old, its=new, base=items.background, xi_star=xi_star, weights=s)
         # Also log s for the next sweep, xi* where it comes last, and the effects of tags.
         before_tags = dict.fromkeys(self.tags, old)
         end = run.finish(run.written(), users.background, items.background, xi_star, before_tags, renew=last)
@@ -259,7 +265,7 @@ class Fit:
             self.discount = run.measure_discount()
         turn = None
         if before is not None and self.plan.turns(self.settings):
-            turn = Turn.of(decode_background(before, "items"), before.folder, self.settings.dtype)
+            turn = Turn.of(decode_background(before, self.plan.short), before.folder, self.settings.dtype)
         # The same passes go on, so that no two graphs of an attempt have one name: a cluster may still hold the first.
         run.job = replace(job, discount=self.discount, turn=turn)
         return run

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..kernels.rows import SQUARE, WEIGHT
 from ..run.execute import Attempt, Graph
+from ..settings import other
 from ..store.arrays import Sealed
 from ..store.commit import Commit
 from . import start, tags, tasks
@@ -68,8 +69,9 @@ class Passes(Attempt[Job]):
     """The graphs of one attempt at a sweep."""
 
     def base_of(self, before: Commit) -> Background:
-        """The items' background of the sweep before, on this sweep's axes."""
-        return decode_background(before, "items") if self.job.turn is None else self.job.turn.base
+        """The background that a sweep's first half is based on, of the sweep before; on this sweep's axes."""
+        turn = self.job.turn
+        return decode_background(before, other(self.job.plan.first)) if turn is None else turn.base
 
     # Passes
 

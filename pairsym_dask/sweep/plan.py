@@ -32,6 +32,7 @@ MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside
 
 STEPS = 3  # of conjugate gradients a half-sweep, from the old mean
 LAST = ", xi* last"  # of a solver's name: xi* is found at the end of a sweep, not between its halves
+ITEMS_FIRST = ", items first"  # of a solver's name: items are updated before users
 NEAR = 16 * 2**20  # bytes of the long side's tables that are best gone through at a time: a share of the last cache
 SMALL = 32  # factors below which systems are solved whatever the model says: exact, and a sweep is cheap there anyway
 # Nanoseconds of one core: a pair, a pair's K, its K^2; a row's K^2, its K^3. Fitted to whole sweeps of xbox-movies x
@@ -95,12 +96,19 @@ class Plan:
         """A plan with the solver that an earlier sweep was made with, or the one that costs less.
 
         Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
-        last. Stores whose first sweep was made before that was so go on as they began.
+        last. Without variances the longer side is updated first, on the axes of the other one's background (`turn`).
+        Stores whose first sweep was made before that was so go on as they began.
         """
         last = settings.selection == "counts"
-        frozen = last and settings.temperature == 0 and counts.shape[0] >= counts.shape[1]
-        stepping = COLD if frozen else GRADIENTS
-        chosen = choose_solver(settings.factors, sum(counts.shape), counts.nnz, stepping)
+        frozen, many_items = last and settings.temperature == 0, counts.shape[0] < counts.shape[1]
+        if solver is None:
+            stepping = COLD if frozen else GRADIENTS
+            solver = choose_solver(settings.factors, sum(counts.shape), counts.nnz, stepping) + (LAST if last else "")
+            if frozen and many_items and solver.startswith("gradients"):
+                solver += ITEMS_FIRST
+        else:
+            first = not many_items or ITEMS_FIRST in solver
+            stepping = COLD if frozen and first and LAST in solver else GRADIENTS
         return Plan(
             counts.cuts,
             settings.factors,
@@ -108,8 +116,8 @@ class Plan:
             {side: max(counts.record["tiles"][side]) for side in SIDES},
             np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
             counts.nnz,
-            solver or chosen + (LAST if last else ""),
-            stepping if solver is None or solver.endswith(LAST) else GRADIENTS,
+            solver,
+            stepping,
             tags,
         )
 
@@ -121,11 +129,16 @@ class Plan:
     @cached_property
     def xi_star_last(self) -> bool:
         """Whether xi* is found from the finished state of a sweep, else from new users and old items."""
-        return self.solver.endswith(LAST)
+        return LAST in self.solver
+
+    @cached_property
+    def first(self) -> str:
+        """The side that a sweep updates first."""
+        return "items" if self.solver.endswith(ITEMS_FIRST) else "users"
 
     def turns(self, settings: Settings) -> bool:
-        """Whether sweeps turn to the axes of the items' background: where that is exact, and saves most products."""
-        return self.steps > 0 and settings.temperature == 0 and self.long == "users"
+        """Whether sweeps turn to the axes of the short side's background: where that is exact, and saves products."""
+        return self.steps > 0 and settings.temperature == 0 and self.long == self.first
 
     def cold(self, settings: Settings) -> bool:
         """Whether rows without variances have kernels of their own."""

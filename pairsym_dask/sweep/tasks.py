@@ -127,7 +127,7 @@ def update_block(
     weights = weights_of(job, side, own, block, logits, log_z)
     values = job.empty_values(before.size)
     terms = job.terms(side, own, block, base, two_lambda_star, weights)
-    turned = job.turn if side == "users" else None  # to the axes of what the users' updates are based on
+    turned = job.turn if side == job.plan.first else None  # to the axes of what the first half is based on
     alone = turned is not None and job.plan.cold(job.settings)  # its kernel turns rows by itself
     own_table = job.table(side, own, block, turned=not alone)
 

@@ -1,8 +1,8 @@
 """The axes that a cold sweep by gradients turns to.
 
 Without variances in the updates, and with prior precisions that are the same for all traits of a symbol, the model does
-not know its axes: both sides may be turned alike. On the axes of the items' background its part of every user's
-precision is diagonal: a step towards the solution costs what the user's pairs cost, and nothing for all the rest.
+not know its axes: both sides may be turned alike. On the axes of the short side's background its part of every long
+row's precision is diagonal: a step towards the solution costs what the row's pairs cost, and nothing for all the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Turn:
 
     before: str
     axes: np.ndarray  # (width, width), zero beyond the traits
-    base: Background  # of the items, turned
+    base: Background  # of the short side, turned
 
     @staticmethod
     def of(base: Background, before: str, dtype: str) -> Turn:

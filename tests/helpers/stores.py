@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import pairsym_dask as ps
-from helpers.dense import DenseState, Levers, dense_bound, dense_start, dense_sweep, discounted
+from helpers.dense import DenseState, Levers, dense_bound, dense_start, dense_sweep, discounted, mirrored
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.sweep import start
 
@@ -33,7 +34,10 @@ def fitted_arrays(model: PairedSymbols) -> dict[str, np.ndarray]:
 
 
 def reference(dense: np.ndarray, model: PairedSymbols, sweeps: int) -> tuple[DenseState, float]:
-    """The dense reference after some sweeps from the model's own start, and its bound."""
+    """The dense reference after some sweeps from the model's own start, and its bound.
+
+    A model that updates items first is the reference with users called items.
+    """
     users, items = dense.shape
     given = model._fitted.settings
     if given.discount:
@@ -49,8 +53,16 @@ def reference(dense: np.ndarray, model: PairedSymbols, sweeps: int) -> tuple[Den
     }  # fmt: skip
     state = dense_start(dense, user_mean=means["users"], item_mean=means["items"], **common)
     settings = common | {"tau_u": given.tau_u, "tau_v": given.tau_v, "tau_b": given.tau_b}
-    for _ in range(sweeps):
-        state = dense_sweep(state, dense, **settings)
+    if str(model._fitted.record["solver"]).endswith("items first"):
+        exchanged = {"tau_u": given.tau_v, "tau_v": given.tau_u}
+        sides = replace(levers, background_users=given.background_items, background_items=given.background_users)
+        state = mirrored(state)
+        for _ in range(sweeps):
+            state = dense_sweep(state, dense.T, **settings | exchanged | {"levers": sides})
+        state = mirrored(state)
+    else:
+        for _ in range(sweeps):
+            state = dense_sweep(state, dense, **settings)
     return state, dense_bound(state, dense, **settings)
 
 

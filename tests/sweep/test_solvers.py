@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.stores import fitted_arrays, make_store, random_counts
+from helpers.stores import fitted_arrays, make_store, random_counts, reference
 
 import pairsym_dask as ps
 from pairsym_dask.settings import Settings
@@ -136,8 +136,6 @@ def test_large_k_takes_steps_and_small_k_solves():
 @pytest.mark.parametrize("factors", [6, 40])
 def test_turned_axes_change_no_energy_and_no_bound(counts, factors, tmp_path, monkeypatch):
     """With steps enough either way solves the systems; turned, a cold fit is the same model on other axes."""
-    if counts.shape[0] < counts.shape[1]:
-        pytest.skip("only many users turn")
     monkeypatch.setattr(plan_module, "STEPS", 60)
 
     def fitted(name):
@@ -156,9 +154,44 @@ def test_turned_axes_change_no_energy_and_no_bound(counts, factors, tmp_path, mo
     assert turned._fitted.scalar("xi_star") == pytest.approx(plain._fitted.scalar("xi_star"), rel=1e-8)
 
 
+@pytest.mark.parametrize("shape", [(60, 25), (25, 60)])
+def test_cold_steps_equal_the_dense_reference_whichever_side_comes_first(shape, tmp_path, monkeypatch):
+    """The longer side is updated first: energies, biases, xi* and the bound of the reference in that order."""
+    dense = random_counts(*shape, 0.3, seed=4)
+    monkeypatch.setattr(plan_module, "STEPS", 60)
+    levers = {"temperature": 0.0, "background_users": 0.3, "background_items": 0.6, "tau_v": 0.2, "factors": 4}
+    counts = make_store(dense, tmp_path / "counts.zarr")
+    model = fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=3, **levers)
+    assert model._fitted.record["solver"].endswith("items first") == (shape[0] < shape[1])
+    state, bound = reference(dense, model, 3)
+    q = fitted_arrays(model)
+    wanted = state.user_mean @ state.item_mean.T
+    assert np.abs(q["users/mean"] @ q["items/mean"].T - wanted).max() <= 1e-7 * np.abs(wanted).max()
+    for side, bias in (("users", state.user_bias), ("items", state.item_bias)):
+        assert np.allclose(q[f"{side}/bias"], bias, rtol=1e-7, atol=1e-9)
+    assert model._fitted.scalar("xi_star") == pytest.approx(state.xi_star, rel=1e-8)
+    assert model.history["elbo"].iloc[-1] == pytest.approx(bound, rel=1e-10)
+
+
 @pytest.mark.slow
-def test_a_cold_fit_on_turned_axes_has_the_same_bits_resumed(tmp_path, monkeypatch):
-    counts = make_store(random_counts(300, 90, 0.15, seed=2), tmp_path / "counts.zarr")
+def test_a_store_that_began_with_users_first_goes_on_so(tmp_path, monkeypatch):
+    """Such were stores of many items before the longer side came first."""
+    counts = make_store(random_counts(90, 300, 0.15, seed=2), tmp_path / "counts.zarr")
+    how = {"temperature": 0.0, "dtype": "float32"}
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "solver_of", lambda store: "gradients, xi* last")
+        whole = fit(counts, tmp_path / "whole.zarr", "gradients", monkeypatch, sweeps=3, **how)
+        fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=1, **how)
+    model = fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=3, **how)
+    assert model._fitted.record["solver"] == "gradients, xi* last"
+    for path, array in fitted_arrays(whole).items():
+        assert array.tobytes() == fitted_arrays(model)[path].tobytes(), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(300, 90), (90, 300)])
+def test_a_cold_fit_on_turned_axes_has_the_same_bits_resumed(shape, tmp_path, monkeypatch):
+    counts = make_store(random_counts(*shape, 0.15, seed=2), tmp_path / "counts.zarr")
     how = {"temperature": 0.0, "dtype": "float32"}
     whole = fit(counts, tmp_path / "whole.zarr", "gradients", monkeypatch, sweeps=4, **how)
     for sweeps in (1, 2, 4):
