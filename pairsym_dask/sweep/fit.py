@@ -208,7 +208,7 @@ class Fit:
         last, stats = self.plan.xi_star_last, None
 
         if self.plan.first == "users":
-            users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b_i), q(u_i)
+            users = run.update("users", own=old, its=old, base=base, xi_star=xi_star, weights=s)  # q(pi), q(b), q(u)
             new = run.written()
             if not last:
                 stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
