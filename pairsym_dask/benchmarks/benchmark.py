@@ -96,9 +96,10 @@ def benchmark(
 ) -> Benchmark:
     """Tune contenders on a set's validation part and report them on its test part.
 
-    Every contender gets the same number of trials, or as many as its space has; a trial is one fit to the training
-    part, judged on the validation part (this package's model by the best of a few exponents of popularity, which take
-    no other fit). What the record has already is not run again.
+    Every contender gets the same number of trials, or as many as its space has: half of them at random, the others one
+    step of one setting away from the best so far. A trial is one fit to the training part, judged on the validation
+    part (this package's model by the best of a few exponents of popularity, which take no other fit). What the record
+    has already is not run again.
 
     Parameters
     ----------
@@ -209,12 +210,9 @@ class _Runner:
     threads: int | None
 
     def run(self, name: str, contender: Contender, progress: bool) -> None:
-        metric, random_state = self.record["metric"], self.record["random_state"]
+        metric = self.record["metric"]
         mine = self.record["contenders"].setdefault(name, {"trials": []})
-        done = {json.dumps(one["settings"], sort_keys=True) for one in mine["trials"]}
-        for settings in contender.trials(self.trials, random_state):
-            if json.dumps(settings, sort_keys=True) in done:
-                continue
+        while (settings := self._next(contender, mine["trials"])) is not None:
             judged = (contender.popularities, "train", "valid", self.record["judged_users"])
             found = max(self._judge(contender, settings, *judged), key=lambda one: one[metric])
             mine["trials"].append({"settings": settings, **found})
@@ -230,6 +228,20 @@ class _Runner:
         if progress:
             test = mine["test"]
             tqdm.write(f"{name}: recall@{N} {test['recall']:.4f}, NDCG@{N} {test['ndcg']:.4f} on test")
+
+    def _next(self, contender: Contender, trials: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """What is tried after some trials: half of all at random, then neighbours of the best, while there are any."""
+        done = [one["settings"] for one in trials]
+        if len(done) >= self.trials:
+            return None
+        random_state, metric = self.record["random_state"], self.record["metric"]
+        left = [one for one in contender.trials(self.trials, random_state) if one not in done]
+        if done and 2 * len(done) >= self.trials:
+            best = max(trials, key=lambda one: one[metric])["settings"]
+            near = [one for one in contender.neighbours(best) if one not in done]
+            if near:
+                return near[np.random.default_rng([random_state, len(done)]).integers(len(near))]
+        return left[0] if left else None
 
     def _judge(
         self,

@@ -41,6 +41,16 @@ class Contender:
             for one in drawn
         ]
 
+    def neighbours(self, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Combinations that are one step of one setting away; of settings from another space there are none."""
+        if any(settings.get(name) not in values for name, values in self.space.items()):
+            return []
+        found = []
+        for name, values in self.space.items():
+            at = values.index(settings[name])
+            found += [{**settings, name: values[k]} for k in (at - 1, at + 1) if 0 <= k < len(values)]
+        return found
+
     def fit(self, settings: Mapping[str, Any], counts: Counts, path: str, threads: int | None = None) -> Any:
         """A fitted model; a model store goes to `path`."""
         given = {**self.fixed, **settings}
@@ -58,7 +68,14 @@ class Contender:
 
 def paired_symbols(factors: int) -> Contender:
     """This package's model at a number of factors; "tau" stands for the traits of both sides."""
-    space = {"tau": (0.25, 0.35, 0.5, 0.7, 1.0), "discount": (0.2, 0.35, 0.5), "sweeps": (8, 16)}
+    space = {
+        "tau": (0.5, 0.7, 1.0),
+        "discount": (0.2, 0.35, 0.5),
+        "prior_growth": (0.7, 0.85, 1.0),
+        "background_users": (0.0, 0.4),
+        "background_items": (0.0, 0.1, 0.4),
+        "sweeps": (4, 5, 8, 16),
+    }
     return Contender(PairedSymbols, space, {"factors": factors}, POPULARITIES)
 
 

@@ -159,6 +159,23 @@ def test_finished_trials_are_not_run_again(file, tmp_path, monkeypatch):
         ps.benchmark(file, record, contenders=FEW)
 
 
+def test_later_trials_are_neighbours_of_the_best(file, tmp_path):
+    record = ps.benchmark(file, tmp_path / "record.json", contenders=["item-knn"], trials=6).record
+    trials = record["contenders"]["item-knn"]["trials"]
+    assert [one["settings"] for one in trials[:3]] == CONTENDERS["item-knn"].trials(6, 0)[:3]
+    for k in range(3, 6):
+        best = max(trials[:k], key=lambda one: one["ndcg"])["settings"]
+        assert trials[k]["settings"] in CONTENDERS["item-knn"].neighbours(best)
+    assert len({json.dumps(one["settings"]) for one in trials}) == 6
+
+
+def test_neighbours_are_one_step_away():
+    contender = Contender(Popularity, {"a": (1, 2, 3), "b": (0.1, 0.2)})
+    assert contender.neighbours({"a": 2, "b": 0.1}) == [{"a": 1, "b": 0.1}, {"a": 3, "b": 0.1}, {"a": 2, "b": 0.2}]
+    assert contender.neighbours({"a": 9, "b": 0.1}) == []
+    assert contender.neighbours({"b": 0.1}) == []
+
+
 def test_trials_are_drawn_without_repeats_and_the_first_ones_stay():
     few = CONTENDERS["ials-64"].trials(5, 1)
     assert CONTENDERS["ials-64"].trials(9, 1)[:5] == few
