@@ -168,7 +168,7 @@ def test_bad_input_is_one_clear_sentence(fitted):
         (held_out.assign(user=999), "unknown user label.*999"),
         (held_out.assign(item=999), "unknown item label.*999"),
         (held_out.astype("Int64").assign(item=pd.array([pd.NA] * len(held_out), "Int64")), "no item in row 0"),
-        ([(0, 1)], "must be a pandas DataFrame"),
+        ("held_out.csv", "must be a frame with columns user and item"),
     ]
     for frame, message in cases:
         with pytest.raises(ps.InputError, match=message):
