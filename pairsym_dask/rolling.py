@@ -20,10 +20,13 @@ from .options import one_of, whole_number
 from .pairs.files import find_files
 from .pairs.parts import Columns
 from .pairs.sources import list_sources
-from .store.counts import Counts
+from .store.counts import RECORD, Counts
+from .store.model_store import ModelStore
 from .store.secrets import without_credentials
 from .store.storage import is_local, local_path
 from .store.versions import COUNTS, MODEL, Fed, Version, Versions, write_version
+
+Source = tuple[Any, str, str]  # a file, a frame or a store; its name; a digest of its content
 
 
 def roll(
@@ -53,9 +56,8 @@ def roll(
     keep_last : int, optional
         Remove all but so many of the newest versions; all stay by default.
     repeated : {"error", "skip", "again"}
-        What was fed before, known by its content whatever its name, is an error; or left out, so that the same glob can
-        be
-        given every day; or counted again.
+        What was fed before, known by its content whatever its name, is an error; or left out, so that the same glob
+        can be given every day; or counted again.
     sweeps : int
         Sweeps of the update.
     user, item, count : column names
@@ -69,8 +71,7 @@ def roll(
     -------
     PairedSymbols
         The new model; the old one where there is nothing new. An update that was interrupted goes on where it stopped
-        when
-        it is called again with the same pairs.
+        when it is called again with the same pairs.
 
     Examples
     --------
@@ -81,6 +82,7 @@ def roll(
     one_of("repeated", repeated, ("error", "skip", "again"))
     keep = None if keep_last is None else whole_number("keep_last", keep_last, least=1)
     versions = Versions(folder, storage_options)
+    _check_folder(versions)
     _check_start(versions, versions.newest(), start)
     columns = Columns(user, item, count, time=options.get("time"))
     named = list(_named(source, columns, storage_options or {}))
@@ -90,31 +92,48 @@ def roll(
         first = versions.url if start is None else start
         model = first if isinstance(first, PairedSymbols) else load(first, storage_options=storage_options)
         fed = () if before is None else before.fed
-        fresh = _fresh(named, fed, repeated)
-        if not fresh:
-            return model
-        now = datetime.datetime.now(datetime.UTC)
-        new = tuple(Fed(name, content, now.isoformat(timespec="seconds")) for _, name, content in fresh)
-        name = versions.begin(new, now, before)
-        try:
-            model.update(
-                [one for one, _, _ in fresh],
-                f"{versions.url}/{name}/{COUNTS}",
-                f"{versions.url}/{name}/{MODEL}",
-                sweeps,
-                user=user,
-                item=item,
-                count=count,
-                storage_options=storage_options,
-                **options,
-            )
-        except (InputError, MemoryBudgetError):
-            versions.give_up(name)
-            raise
-        write_version(versions.storage, name, (*fed, *new))
+        for some in _rounds(_fresh(named, fed, repeated), versions.begun()):
+            now = datetime.datetime.now(datetime.UTC)
+            new = tuple(Fed(name, content, now.isoformat(timespec="seconds")) for _, name, content in some)
+            name = versions.begin(new, now, before)
+            try:
+                model = model.update(
+                    [one for one, _, _ in some],
+                    f"{versions.url}/{name}/{COUNTS}",
+                    f"{versions.url}/{name}/{MODEL}",
+                    sweeps,
+                    user=user,
+                    item=item,
+                    count=count,
+                    storage_options=storage_options,
+                    **options,
+                )
+            except (InputError, MemoryBudgetError):
+                versions.give_up(name)
+                raise
+            fed += new
+            before = write_version(versions.storage, name, fed)
         if keep is not None:
             versions.prune(keep)
-    return load(folder, storage_options=storage_options)
+    return model if before is None else load(folder, storage_options=storage_options)
+
+
+def _rounds(fresh: list[Source], begun: list[str]) -> list[list[Source]]:
+    """What is fed together: what an interrupted update was about, where all of it is given again, and then the rest."""
+    given = {content: (one, name, content) for one, name, content in fresh}
+    if not begun or not given.keys() >= set(begun):
+        return [fresh] if fresh else []
+    rest = [source for source in fresh if source[2] not in begun]
+    return [[given[content] for content in begun], *([rest] if rest else [])]
+
+
+def _check_folder(versions: Versions) -> None:
+    """Versions have a folder of their own."""
+    if ModelStore(versions.storage).is_model() or versions.storage.exists(RECORD):
+        raise InputError(
+            f"{versions.url} is a store, and versions go into a folder of their own: give a name for it, and the store "
+            "as start (--start); or give the names of two new stores (update, --counts and --model)"
+        )
 
 
 def _check_start(versions: Versions, before: Version | None, start: Any) -> None:
@@ -148,7 +167,7 @@ def _content(file: str, options: dict[str, Any]) -> str:
     return found.hexdigest()
 
 
-def _fresh(named: list[tuple[Any, str, str]], fed: tuple[Fed, ...], repeated: str) -> list[tuple[Any, str, str]]:
+def _fresh(named: list[Source], fed: tuple[Fed, ...], repeated: str) -> list[Source]:
     """Sources that were not fed before; each content once."""
     if repeated == "again":
         return named

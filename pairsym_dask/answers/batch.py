@@ -6,16 +6,17 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import fsspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..errors import StoreError
+from ..errors import InputError, StoreError
 from ..run.execute import run_tasks
 from ..store.commit import Commit
 from ..store.counts import MARK, Counts
@@ -26,6 +27,7 @@ from ..store.storage import Storage, is_local, local_path, open_storage
 from .draws import predictor_once
 from .predict import Newcomers, audience_of
 from .query import Query
+from .titles import read_titles, with_titles
 
 UNFINISHED = b"Recommendations are being written here, or their writer was interrupted.\n"
 NAMES: Names = {r"part-\d{5,}\.(parquet|csv)": None}
@@ -42,6 +44,7 @@ class Order:
     csv: bool = False  # parts of a CSV file to come, else Parquet files
     items: Newcomers | None = None  # candidates beside the store's items
     users: Newcomers | None = None  # after the store's: the last part is theirs
+    titles: pd.DataFrame | None = None  # joined to the lists
 
 
 def recommend_block(order: Order, block: int) -> int:
@@ -52,7 +55,10 @@ def recommend_block(order: Order, block: int) -> int:
     else:
         first, stop = order.counts.cuts["users"].row_range(block)
         users = predictor.stored(np.arange(first, stop)).part(slice(None), order.query.exclude_seen)
-    arrow = pa.Table.from_pandas(predictor.lists(users, order.query), preserve_index=False)
+    lists = predictor.lists(users, order.query)
+    if order.titles is not None:
+        lists = with_titles(lists, order.titles)
+    arrow = pa.Table.from_pandas(lists, preserve_index=False)
     sink = pa.BufferOutputStream()
     if order.csv:
         pa.csv.write_csv(arrow, sink, pa.csv.WriteOptions(include_header=block == 0, quoting_style="needed"))
@@ -78,18 +84,23 @@ def recommend_all(
     storage_options: dict[str, Any] | None = None,
     items: Newcomers | None = None,
     users: Newcomers | None = None,
+    titles: Any = None,
 ) -> int:
     """Write a folder of Parquet files, one a block of users, or one file when its name ends in .csv; its rows.
 
     An unfinished folder is begun again; the parts of a CSV file are gathered in a folder beside it.
     """
     target = os.fspath(path)
-    csv = target.lower().endswith(".csv")
+    ending = PurePath(target).suffix.lower()
+    if ending not in ("", ".csv", ".parquet"):
+        raise InputError(f"lists are written as one .csv file or as a folder of .parquet files, not as {target!r}")
+    csv = ending == ".csv"
     if csv and _exists(target, storage_options):
         raise StoreError(f"{target} exists already; remove it first, or give another path")
     storage = open_storage(f"{target}.parts" if csv else path, storage_options)
     claim(storage, "folder of recommendations", UNFINISHED, NAMES)
-    order = Order(commits, counts, storage, query, csv, items, users)
+    table = None if titles is None else read_titles(titles)
+    order = Order(commits, counts, storage, query, csv, items, users, table)
     blocks = range(counts.cuts["users"].blocks + (users is not None))
     run = uuid.uuid4().hex[:12]  # a cluster that still knows an earlier call's keys would not run these
     rows = run_tasks(

@@ -151,7 +151,7 @@ class Lists(Predictions):
         interval : float
             p(shown) is within `low` and `high` with this probability.
         titles : dict, Series or DataFrame, optional
-            Your own table of items, by label (a frame's column `item`, or its index); for `where` only.
+            Your own table of items, by label (a frame's column `item`, or its index): its columns are joined.
         where : dict, optional
             Candidates by column of `titles`: a value or a list of values each, such as ``{"genre": ["jazz", "soul"]}``.
             Items that the model does not know are no matter.
@@ -167,7 +167,8 @@ class Lists(Predictions):
         Returns
         -------
         int
-            Rows written: user, item, rank, sigma, sd. p(j | i), which needs all items of every user, is left out.
+            Rows written: user, item, rank, sigma, sd, and columns of `titles`. p(j | i), which needs all items of every
+            user, is left out.
 
         Examples
         --------
@@ -184,6 +185,7 @@ class Lists(Predictions):
             return recommend_all(
                 self._answering.commits, self.counts, path, query, client=client, threads=threads,
                 on_done=lambda finished: bar.update(), storage_options=storage_options, items=more, users=users,
+                titles=titles,
             )  # fmt: skip
 
     def _new_users(self) -> Newcomers | None:

@@ -64,5 +64,8 @@ def items_where(counts: Counts, titles: Any, where: Any) -> np.ndarray:
             raise InputError(f"titles has no column {name!r}; it has {', '.join(map(str, table.columns))}")
         wanted = [values] if isinstance(values, str) or not hasattr(values, "__iter__") else list(values)
         mask &= table[name].isin(wanted).to_numpy()
+    if not mask.any():
+        words = " and ".join(f"{name} {values!r}" for name, values in where.items())
+        raise InputError(f"titles has no item with {words}")
     found = counts.find("items", table.index[mask].to_numpy())
     return found[found >= 0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -93,7 +91,7 @@ def fit(
     for name, value in PRESETS.get(preset or "", {}).items():
         if context.get_parameter_source(name) is ParameterSource.DEFAULT:
             settings[name] = value
-    with Connection(scheduler) as client, _way_out(model):
+    with Connection(scheduler) as client:
         fitted = PairedSymbols(**settings).fit(
             counts, model, sweeps=sweeps, burn=burn, thin=thin, start=load(start) if start else None, tol=tol,
             keep=keep, discard_damaged=discard_damaged, item_tags=item_tags, user_tags=user_tags, memory=memory,
@@ -113,21 +111,6 @@ def _tell(path: str, fitted: Any) -> int:
         found = f"bound {last['elbo']:.10g}"
     click.echo(f"{path}: sweep {int(last['sweep'])}, {found}")
     return int(last["sweep"])
-
-
-@contextmanager
-def _way_out(model: str) -> Iterator[None]:
-    """Name the option that goes on from a damaged model store."""
-    from ..errors import DamagedStoreError
-
-    try:
-        yield
-    except DamagedStoreError as error:
-        if model not in str(error):
-            raise
-        raise DamagedStoreError(
-            f"{error}; --discard-damaged sets what is damaged aside and goes on from the last sound sweep"
-        ) from None
 
 
 @click.command()
@@ -169,6 +152,7 @@ def update(
     """
     from ..model import load
     from ..rolling import roll
+    from ..store.versions import find_version
 
     if (counts is None) != (target is None):
         raise click.UsageError("--counts and --model go together")
@@ -180,7 +164,10 @@ def update(
         if options["sweeps"] is None:
             del options["sweeps"]
         if counts is None or target is None:
+            before = find_version(model)
             fitted = roll(model, list(paths), repeated=repeated, **versions, **options)
+            if before is not None and fitted.path == before.model:
+                click.echo("nothing new: all of it was fed before")
         else:
             fitted = load(model).update(list(paths), counts, target, **options)
     click.echo(f"{fitted.counts}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from typing import Any
@@ -10,6 +11,8 @@ import click
 
 from .. import __version__
 from ..settings import POPULARITY, POPULARITY_OF_DRAWS
+
+_OF_A_SWEEP = re.compile(r"/(commits|generation-\d+-\w+)\b")  # a path in a model store
 
 
 class _Group(click.Group):
@@ -41,10 +44,15 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
-        from ..errors import PairsymError
+        from ..errors import DamagedStoreError, PairsymError
 
         if isinstance(error, (PairsymError, OSError)):
-            _stop(" ".join(str(error).split()), 2)
+            way_out = ""
+            if isinstance(error, DamagedStoreError) and _OF_A_SWEEP.search(str(error)):
+                way_out = (
+                    "; pairsym fit --discard-damaged sets what is damaged aside and goes on from the last sound sweep"
+                )
+            _stop(" ".join(str(error).split()) + way_out, 2)
         raise
 
 

@@ -165,9 +165,14 @@ class Chart:
             at = float(self._py(value))
             yield f'<path d="M{LEFT} {at:.1f}H{end}" stroke="currentColor" opacity=".15"/>'
             yield f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{text}</text>'
+        free = 0.0  # where the next number may begin
         for value, text in self.x.ticks():
             at = float(self._px(value))
             yield f'<path d="M{at:.1f} {foot}v4" stroke="currentColor"/>'
+            half = len(text) * _CHARACTER / 2
+            if at - half < free:
+                continue
+            free = at + half + _CHARACTER / 2
             yield f'<text x="{at:.1f}" y="{foot + 17}" text-anchor="middle">{text}</text>'
         yield f'<path d="M{LEFT} {TOP}V{foot}H{end}" fill="none" stroke="currentColor"/>'
         yield f'<text x="{(LEFT + end) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(self.x.label)}</text>'

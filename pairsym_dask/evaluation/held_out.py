@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..pairs.frames import as_frame
+from ..pairs.parts import Columns
 from ..store.counts import Counts
 
 UNKNOWN = ("error", "skip")
@@ -20,14 +22,17 @@ def read_held_out(
     """Pairs of a frame under the names user and item; with `unknown="skip"` only those whose symbols the store has."""
     if unknown not in UNKNOWN:
         raise InputError(f'unknown must be "error" or "skip", not {unknown!r}')
-    if not isinstance(held_out, pd.DataFrame):
-        raise InputError(
-            f"held_out must be a pandas DataFrame with columns {user} and {item}, not a {type(held_out).__name__}"
-        )
+    frame = as_frame(held_out, Columns(user, item, None))
+    if frame is None:
+        raise InputError(f"held_out must be a frame with columns {user} and {item}, not a {type(held_out).__name__}")
+    held_out = frame if isinstance(frame, pd.DataFrame) else frame.to_pandas()
     missing = [str(name) for name in (user, item) if name not in held_out.columns]
     if missing:
         there = ", ".join(map(str, held_out.columns)) or "none"
-        raise InputError(f"held_out lacks the column {' and '.join(missing)}; its columns are {there}")
+        raise InputError(
+            f"held_out lacks the column {' and '.join(missing)}; its columns are {there}; name them with "
+            "user= and item= (--user, --item)"
+        )
     if held_out.empty:
         raise InputError("held_out holds no pairs: there is nothing to evaluate")
     pairs = pd.DataFrame({"user": held_out[user], "item": held_out[item]})

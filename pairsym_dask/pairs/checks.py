@@ -57,8 +57,7 @@ def check_labels(values: Any, side: str, column: Any, at: RowNames) -> tuple[pa.
         return values, TEXT
     if pa.types.is_null(kind) and not len(values):
         return values.cast(pa.int64()), INTEGER
-    hint = " (whole numbers with missing ones among them become floats)" if pa.types.is_floating(kind) else ""
-    raise InputError(f"labels must be integers or strings: column {column!r} of {at.name} holds {kind}{hint}")
+    raise InputError(f"labels must be integers or strings: column {column!r} of {at.name} holds {kind}")
 
 
 def integers_of(values: pa.Array, side: str, at: RowNames) -> pa.Array:
@@ -147,7 +146,27 @@ def plain(values: Any) -> pa.Array:
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_string_view(values.type):  # as polars has them: few of arrow's functions take views
+        return values.cast(pa.large_string())
+    return values.cast(pa.large_binary()) if pa.types.is_binary_view(values.type) else values
+
+
+def whole_labels(values: pa.Array) -> pa.Array:
+    """Labels that are floats only because one is missing among whole numbers, as those whole numbers.
+
+    >>> whole_labels(pa.array([7.0, None, float("nan")])).to_pylist(), whole_labels(pa.array([7.5])).to_pylist()
+    ([7, None, None], [7.5])
+    """
+    if not pa.types.is_floating(values.type):
+        return values
+    numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    missing = np.isnan(numbers)
+    numbers = np.where(missing, 0, numbers)
+    if (numbers != np.floor(numbers)).any() or np.abs(numbers).max(initial=0) > WHOLE_LIMIT:
+        return values
+    return pa.array(numbers.astype(np.int64), mask=missing)
 
 
 def from_pandas(values: pd.Series, column: Any, name: str, first: int = 0) -> pa.Array:

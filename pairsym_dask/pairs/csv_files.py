@@ -23,6 +23,7 @@ from .parts import SEPARATORS, Columns, Part, Reading
 CSV_ROW = 16  # bytes, about: for cutting files into parts
 SAMPLE = 2**20  # bytes in which header and encoding are looked for
 SAMPLE_OF_ZEROS = 2**10
+LINE_END = re.compile("\r\n|\r|\n")
 TOLD_SEPARATOR = re.compile(r'^"?sep=(.)"?$')  # the line that Excel writes and reads above a header
 
 
@@ -134,6 +135,11 @@ def csv_parts(name: str, columns: Columns, rows: int, options: dict[str, Any]) -
     """Parts of a CSV file, and the names of its columns."""
     found = find_dialect(name, columns.names, columns.reading, options)
     header = list(found.header)
+    if len(header) == 1:
+        raise InputError(
+            f"{without_credentials(name)} has one column, {header[0]!r}, where {found.separator!r} separates columns; "
+            "give what does with separator= (--separator)"
+        )
     columns.check(header, name)
     size = None
     if not name.endswith(".gz") and found.encoding == "utf-8":  # other encodings cannot be cut at any byte
@@ -166,10 +172,9 @@ def find_dialect(
         sample = file.read(SAMPLE)
     encoding = reading.encoding or find_encoding(sample)
     try:
-        lines = sample.decode(encoding, "ignore").lstrip("\ufeff").split("\n")
+        lines = LINE_END.split(sample.decode(encoding, "ignore").lstrip("\ufeff"))
     except LookupError:
         raise InputError(f"there is no encoding {encoding!r}; utf-8, utf-16 and cp1252 are common ones") from None
-    lines = [line.rstrip("\r") for line in lines]
     told = [TOLD_SEPARATOR.match(line) for line in lines]
     above = next((k for k, line in enumerate(lines) if line.strip() and not told[k]), None)
     if above is None:

@@ -6,6 +6,7 @@ zero. Rows that lack one are an error that lists them, or left out where that is
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InputError
-from .checks import plain
+from .checks import plain, whole_labels
 from .times import NEVER, read_times
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 ODD = "with another number of columns"
 COMMA = "with a comma in the {}"
+UNREADABLE = "with a time that cannot be read"
 _WITH_COMMA = r"^[+-]?\d*,\d+$"
+_FINER = re.compile(r"\d{12,}(\.\d*)?")  # a time in milliseconds or smaller units
 _NUMBER = r"^(?i)[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 
 
@@ -78,9 +81,11 @@ class Faults:
         if not self.found:
             return
         kinds = ", ".join(f"{fault.rows:,} {kind} (first: {fault.words()})" for kind, fault in self.found.items())
-        comma = 'read decimal commas with decimal="," (--decimal ,), ' if self._has_commas else ""
+        hints = 'read decimal commas with decimal="," (--decimal ,), ' if self._has_commas else ""
+        if UNREADABLE in self.found and _FINER.fullmatch(self.found[UNREADABLE].value):
+            hints += "divide times so that they are seconds since 1970 (milliseconds by 1000), "
         raise InputError(
-            f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; {comma}"
+            f"{self.left_out:,} of {self.rows:,} rows cannot be counted: {kinds}; {hints}"
             'mend them, or leave them out with invalid="drop" (--invalid drop)'
         )
 
@@ -94,6 +99,7 @@ def sift(
     `blanks`, labels of nothing but white space are none: a text file has no other way to say so.
     """
     columns, number = [plain(values) for values in columns], words[2]
+    columns[:2] = map(whole_labels, columns[:2])
     bad = np.zeros(len(columns[0]), bool)
     found: dict[str, tuple[int, int, str]] = {}
 
@@ -115,7 +121,7 @@ def sift(
     if timed:
         stamps = columns.pop()
         times, wrong = read_times(stamps)
-        note("with a time that cannot be read", wrong, stamps)
+        note(UNREADABLE, wrong, stamps)
         note("without a time", times == NEVER)
     if counted:
         written = values = columns[2]

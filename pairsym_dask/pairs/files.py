@@ -114,6 +114,6 @@ def _parquet_parts(name: str, columns: Columns, rows: int, options: dict[str, An
 
 def _kind_of(kind: pa.DataType) -> str | None:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):  # integers, one of which is missing
         return INTEGER
     return TEXT if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None

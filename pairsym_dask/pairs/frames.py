@@ -38,6 +38,8 @@ def items_of_one_user(source: Any, columns: Columns) -> Any:
     """A plain list of item labels as a frame of one new user; all else as it is."""
     if isinstance(source, (pd.Series, pd.Index, np.ndarray)) and source.ndim == 1:
         source = source.tolist()
+    elif hasattr(source, "to_list"):  # a series of polars
+        source = source.to_list()
     if not isinstance(source, (list, tuple, set, frozenset)) or not source:
         return source
     if not all(isinstance(label, (str, int, np.integer)) for label in source):
@@ -46,6 +48,12 @@ def items_of_one_user(source: Any, columns: Columns) -> Any:
 
 
 def _of_columns(source: Mapping[Any, Any]) -> pd.DataFrame:
+    for name, values in source.items():
+        if not pd.api.types.is_list_like(values):
+            raise InputError(
+                f"a dict of columns holds a list a column, not {values!r} as column {name!r}; "
+                "dicts that are rows become a frame by pd.DataFrame(rows)"
+            )
     try:
         return pd.DataFrame(dict(source))
     except ValueError as error:
@@ -66,7 +74,13 @@ def _of_rows(rows: Any, columns: Columns) -> pd.DataFrame:
 
 
 def _of_stream(source: Any, columns: Columns) -> pa.Table:
-    reader = pa.RecordBatchReader.from_stream(source)
+    try:
+        reader = pa.RecordBatchReader.from_stream(source)
+    except pa.ArrowInvalid:
+        raise InputError(
+            f"a {type(source).__name__} is one column, not a table; give a frame with columns {columns.user!r} and "
+            f"{columns.item!r}"
+        ) from None
     columns.check(reader.schema.names, "the frame")
     kept = [name for name in reader.schema.names if name in (*columns.names, "count")]
     batches = [batch.select(kept) for batch in reader]

@@ -37,8 +37,10 @@ class readable:
         broken = (pa.ArrowInvalid, pa.ArrowKeyError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
         if isinstance(error, PairsymError):
             return
+        if isinstance(error, FileNotFoundError) and is_local(self.name):
+            raise InputError(f"no such file: {self.name}") from None
         # A client library of a remote file system has errors of its own.
         away = isinstance(error, Exception) and not is_local(self.name)
-        if away or isinstance(error, (*broken, PermissionError, FileNotFoundError)) or type(error) is OSError:
+        if away or isinstance(error, (*broken, PermissionError)) or type(error) is OSError:
             where = without_credentials(self.name)
             raise InputError(f"{where} is not a readable {self.kind} file: {first_line(error)}") from None

@@ -94,8 +94,9 @@ class Columns:
         for role, column in zip((*self.words, "time"), (self.user, self.item, self.count, self.time), strict=True):
             if column is not None and there.count(column) != 1:
                 fault = "no column" if column not in there else "more than one column"
+                words = [repr(one) if str(one) != str(one).strip() else str(one) for one in there]
                 raise InputError(
-                    f"{fault} {column!r} in {name}; there are: {', '.join(map(str, there)) or 'none'}; "
+                    f"{fault} {column!r} in {name}; there are: {', '.join(words) or 'none'}; "
                     f"name the {role}s' with {role}= (--{role})"
                 )
 

@@ -21,6 +21,8 @@ from .frames import as_frame
 from .parts import Columns, Part, frame_parts, store_parts
 from .writing import Stages
 
+FRAMES = (pd.DataFrame, pa.Table, pa.RecordBatch)
+
 
 @dataclass(frozen=True)
 class Found:
@@ -45,7 +47,9 @@ class Partitions:
 def find_sources(source: Any, columns: Columns, stages: Stages, options: dict[str, Any]) -> Found:
     found = Found([], [], [], [], set(), "")
     paths, names = [], []
-    for one in list_sources(source, columns, options):
+    listed = list_sources(source, columns, options)
+    frames = [k for k, one in enumerate(listed) if isinstance(one, FRAMES)]
+    for k, one in enumerate(listed):
         if isinstance(one, Counts):
             found.stores.append(one)
             found.stored.extend(store_parts(one, columns))
@@ -56,11 +60,13 @@ def find_sources(source: Any, columns: Columns, stages: Stages, options: dict[st
             found.partitions.append(Partitions(dict(wanted.__dask_graph__()), list(wanted.__dask_keys__())))
             found.there.update(one.columns)
             names.append("the dask frame")
-        elif isinstance(one, (pd.DataFrame, pa.Table, pa.RecordBatch)):
-            parts, there = frame_parts(one, "the frame", columns, stages.rows)
+        elif isinstance(one, FRAMES):
+            name = "the frame" if len(frames) == 1 else f"frame {1 + frames.index(k)} of {len(frames)}"
+            parts, there = frame_parts(one, name, columns, stages.rows)
             found.parts.extend(parts)
             found.there.update(there)
-            names.append("the frame")
+            if k == frames[0]:
+                names.append("the frame" if len(frames) == 1 else f"{len(frames)} frames")
         elif isinstance(one, (str, os.PathLike)):
             paths.append(one)
             text = os.fspath(one)
@@ -86,6 +92,8 @@ def list_sources(source: Any, columns: Columns, options: dict[str, Any]) -> list
     if frame is not None:
         return [frame]
     if isinstance(source, (list, tuple)):
+        if source and all(isinstance(row, list) for row in source):
+            raise InputError("rows in a list must be tuples, not lists; give [tuple(row) for row in rows]")
         return [part for one in source for part in list_sources(one, columns, options)]
     return [_opened(source, options)]
 

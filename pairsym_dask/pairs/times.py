@@ -171,7 +171,8 @@ def a_length(name: str, value: Any) -> int:
     >>> a_length("half_life", "30D") == a_length("half_life", datetime.timedelta(days=30)) == 30 * 24 * 3600 * SECOND
     True
     """
-    if isinstance(value, (str, datetime.timedelta, np.timedelta64)):
+    bare = isinstance(value, str) and re.fullmatch(_NUMBER, value.strip())  # nanoseconds to pandas, days to people
+    if isinstance(value, (str, datetime.timedelta, np.timedelta64)) and not bare:
         try:
             length = pd.Timedelta(value)
             if length > pd.Timedelta(0):

@@ -22,6 +22,7 @@ from ..errors import DamagedStoreError, StoreError
 from . import attempts
 from .arrays import ArraySpec, Manifest, Sealed, group_metadata, write_metadata
 from .commit import Commit
+from .counts import RECORD as COUNTS_RECORD
 from .lock import Holder, Lock, holder, now
 from .ours import ARRAYS, Names
 from .records import (
@@ -114,8 +115,12 @@ class ModelStore:
         """All commit records, oldest first, with their chain checked; with `last` those up to that sweep only."""
         mark = self._mark()
         if mark is None:
-            if self.storage.is_empty():
+            if self.storage.is_empty() and not os.path.isfile(self.url):
                 raise StoreError(f"there is no model store at {self.url}: nothing is there")
+            if os.path.isfile(self.url):
+                raise StoreError(f"{self.url} is a file, not a model store; ingest and fit make one of pairs")
+            if self.storage.exists(COUNTS_RECORD):
+                raise StoreError(f"{self.url} is a counts store, not a model store; fit makes one of it")
             raise StoreError(f"{self.url} is not a model store")
         keys = self.commit_keys()[: None if last is None else last + 1]
         commits: list[Commit] = []

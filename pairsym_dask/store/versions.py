@@ -140,6 +140,12 @@ class Versions:
             self.storage.remove_ours("lock", {})  # folders only, where they are empty
             self.storage.remove_root()
 
+    def begun(self) -> list[str]:
+        """Digests of what is fed by an update that was interrupted or is under way; none where there is none."""
+        for name in self._unfinished(self._dated()):
+            return self.storage.read(f"{name}/{BEGUN}").decode("ascii", "replace").split()[2:]
+        return []
+
     def begin(self, fed: tuple[Fed, ...], now: datetime.datetime, before: Version | None) -> str:
         """The folder of the version after `before`; one that the same update has begun is gone on with.
 
@@ -153,6 +159,7 @@ class Versions:
                 raise self._taken(name)
             self._check_newest(before)
             return name
+        what += b" " + uuid.uuid4().hex.encode() + b" " + " ".join(one.digest for one in fed).encode()
         now = now.replace(microsecond=0)
         if dated:  # dates rise, whatever the clock says
             last = datetime.datetime.strptime(dated[-1], _WRITTEN).replace(tzinfo=datetime.UTC)
@@ -170,7 +177,7 @@ class Versions:
         return name
 
     def _put(self, name: str, what: bytes) -> None:
-        if not self.storage.put_if_absent(f"{name}/{BEGUN}", what + b" " + uuid.uuid4().hex.encode()):
+        if not self.storage.put_if_absent(f"{name}/{BEGUN}", what):
             raise self._taken(name)
 
     def _unfinished(self, dated: list[str]) -> list[str]:

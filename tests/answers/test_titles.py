@@ -44,7 +44,10 @@ def test_a_category_is_a_set_of_candidates(small_model, tmp_path):
     both = small_model.recommend(3, n=50, titles=FILMS, where={"genre": ["jazz", "soul"]}, items=range(10))
     assert set(both["item"]) <= {k for k in range(10) if k % 3 < 2}
     small_model.recommend_all(tmp_path / "top.parquet", n=3, titles=FILMS, where={"genre": "soul"})
-    assert set(pd.read_parquet(tmp_path / "top.parquet")["item"] % 3) == {1}
+    found = pd.read_parquet(tmp_path / "top.parquet")
+    assert set(found["item"] % 3) == {1}
+    assert list(found.columns[:5]) == ["user", "item", "title", "genre", "rank"]
+    assert found["title"].tolist() == [f"film {k}" for k in found["item"]]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,7 @@ def test_a_category_is_a_set_of_candidates(small_model, tmp_path):
         ({"where": {"genre": "jazz"}}, "where goes by columns of titles"),
         ({"titles": FILMS, "where": {"director": "x"}}, "titles has no column 'director'; it has title, genre"),
         ({"titles": FILMS, "where": "jazz"}, "where must have values by column"),
+        ({"titles": FILMS, "where": {"genre": "polka"}}, "titles has no item with genre 'polka'"),
     ],
 )
 def test_what_cannot_be_joined_is_one_sentence(small_model, options, words):

@@ -168,7 +168,7 @@ def test_bad_input_is_one_clear_sentence(fitted):
         (held_out.assign(user=999), "unknown user label.*999"),
         (held_out.assign(item=999), "unknown item label.*999"),
         (held_out.astype("Int64").assign(item=pd.array([pd.NA] * len(held_out), "Int64")), "no item in row 0"),
-        ([(0, 1)], "must be a pandas DataFrame"),
+        ("held_out.csv", "must be a frame with columns user and item"),
     ]
     for frame, message in cases:
         with pytest.raises(ps.InputError, match=message):
@@ -249,3 +249,15 @@ def test_results_print_and_plot(fitted):
     assert "<table" in both._repr_html_()
     assert [text.get_text() for text in both.plot().get_legend().get_texts()] == ["ours", "flat"]
     mpl.pyplot.close("all")
+
+
+def test_held_out_pairs_come_in_the_shapes_that_pairs_come_in(tmp_path):
+    counts, held_out = make_counts(tmp_path / "c.zarr")
+    table = Table(counts, np.random.default_rng(0).random(counts.shape))
+    wanted = ps.evaluate(table, held_out).overall
+    shapes = [held_out.to_dict("list"), list(held_out[["user", "item"]].itertuples(index=False, name=None))]
+    shapes.append(pytest.importorskip("polars").from_pandas(held_out))
+    for shape in shapes:
+        pd.testing.assert_series_equal(ps.evaluate(table, shape).overall, wanted)
+    with pytest.raises(ps.InputError, match="held_out must be a frame with columns user and item, not a str"):
+        ps.evaluate(table, "held_out.csv")

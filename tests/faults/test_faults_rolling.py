@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -14,6 +17,7 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 import pytest
+from helpers.command import run
 from helpers.faults import tiny_counts
 from helpers.s3 import FaultyServer
 
@@ -224,3 +228,53 @@ def test_updates_on_s3_are_locked_against_each_other(
     assert f"{folder} is in use by an update on" in told[0]
     roll(folder, DAYS[1], storage_options=options)
     check(folder, start, 3, options)
+
+
+AT_WORK = """
+import sys
+import pairsym_dask as ps
+
+def wait(sweep, elbo, seconds):
+    print("at work", flush=True)
+    sys.stdin.readline()
+
+ps.roll(sys.argv[1], sys.argv[2:], sweeps=1, progress=False, threads=1, callback=wait)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_of_two_processes_one_updates_and_a_killed_one_keeps_nobody_out(folder: Path, start: ps.PairedSymbols) -> None:
+    """The same files at once; then the one at work is killed, and the glob of the next day ends what it began."""
+    files = [folder.parent / f"day{k}.csv" for k in (1, 2)]
+    for file, day in zip(files, DAYS[1:], strict=False):
+        day.to_csv(file, index=False)
+    words = ("update", folder, "--repeated", "skip", "--sweeps", 1, "--threads", 1)
+    with subprocess.Popen(
+        [sys.executable, "-c", AT_WORK, str(folder), str(files[0])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ),
+    ) as first:  # fmt: skip
+        assert first.stdout is not None
+        assert first.stdout.readline() == "at work\n"
+        refused = run(*words, files[0])
+        first.kill()
+    assert refused.returncode == 2
+    assert f"{folder} is in use by an update on" in refused.stderr
+    assert f"(process {first.pid}, since" in refused.stderr
+    check(folder, start, 1)  # readers see what was whole before
+    (begun,) = {path.name for path in folder.iterdir() if path.name != "lock"} - set(Versions(folder).names())
+    other = run(*words, files[1])
+    assert f"was interrupted in {begun}; run it again with the same files to finish it" in other.stderr
+    ended = run(*words, folder.parent / "day*.csv")
+    assert ended.returncode == 0, ended.stderr
+    check(folder, start, 3)
+    assert Versions(folder).names()[1] == begun
+    assert sorted(path.name for path in folder.iterdir()) == Versions(folder).names()
+    assert "nothing new: all of it was fed before" in run(*words, folder.parent / "day*.csv", "--keep-last", 1).stdout
+    assert len(Versions(folder).names()) == 1
+
+
+def test_versions_do_not_go_into_a_store(start: ps.PairedSymbols) -> None:
+    for store in (start.path, start.counts.path):
+        with pytest.raises(ps.InputError, match=r"is a store, and versions go into a folder of their own: give a name"):
+            roll(store, DAYS[0], start=start)

@@ -91,3 +91,69 @@ def test_tuples_and_dicts_are_folded_in_too(small_model):
     assert pairs.user_ids.tolist() == columns.user_ids.tolist() == ["x", "y"]
     with pytest.raises(ps.InputError, match="fold_in takes a list of items, or a frame with columns 'user' and 'item'"):
         small_model.fold_in(3.5)
+
+
+BAD = pd.DataFrame({"user": ["ann", None, "bob", "eve"], "item": ["go", "go", None, "go"], "n": [1.0, 2.0, 3.0, 0.0]})
+
+
+@pytest.mark.parametrize("shape", ["pandas", "arrow", "polars", "lazy polars", "duckdb", "reader"])
+def test_rows_that_cannot_be_counted_are_told_alike_whatever_holds_them(tmp_path, shape):
+    table = pa.Table.from_pandas(BAD, preserve_index=False)
+    if shape == "duckdb":
+        source = pytest.importorskip("duckdb").from_arrow(table)
+    elif "polars" in shape:
+        frame = pytest.importorskip("polars").from_pandas(BAD)
+        source = frame.lazy() if shape.startswith("lazy") else frame
+    else:
+        source = {"pandas": BAD, "arrow": table, "reader": table.to_reader(2)}[shape]
+    if shape != "reader":  # which can be read once
+        with pytest.raises(ps.InputError) as caught:
+            ps.ingest(source, tmp_path / "c.zarr", count="n")
+        assert str(caught.value).startswith(
+            "3 of 4 rows cannot be counted: 1 without a user (first: row 1 of the frame), "
+            "1 without an item (first: row 2 of the frame), 1 with a count of zero (first: row 3 of the frame); mend"
+        )
+    assert ps.ingest(source, tmp_path / "c.zarr", count="n", invalid="drop").user_ids.tolist() == ["ann"]
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "polars"])
+def test_whole_numbers_that_became_floats_for_a_missing_one_are_whole_numbers(tmp_path, kind):
+    """What pandas makes of a column of ids as soon as one is missing."""
+    frame = pd.DataFrame({"user": [7, None, 9, 7], "item": ["go", "go", "go", "chess"]})
+    assert frame["user"].dtype == "float64"
+    source = frame
+    if kind == "parquet":
+        source = tmp_path / "a.parquet"
+        frame.to_parquet(source)
+    elif kind == "polars":
+        source = pytest.importorskip("polars").DataFrame(dict(frame), nan_to_null=False)
+    with pytest.raises(ps.InputError, match=r"1 of 4 rows cannot be counted: 1 without a user \(first: row 1 of "):
+        ps.ingest(source, tmp_path / "c.zarr")
+    counts = ps.ingest(source, tmp_path / "c.zarr", invalid="drop")
+    assert counts.user_ids.tolist() == [7, 9]
+    assert counts.record["labels"]["users"] == "int64"
+    if kind == "parquet":
+        (tmp_path / "more.csv").write_text("user,item\n8,go\n")
+        both = ps.ingest([source, tmp_path / "more.csv"], tmp_path / "both.zarr", invalid="drop")
+        assert both.user_ids.tolist() == [7, 8, 9]
+
+
+def test_rows_of_several_frames_are_told_apart(tmp_path):
+    batches = pa.Table.from_pandas(BAD, preserve_index=False).to_batches(max_chunksize=2)
+    words = r"user \(first: row 1 of frame 1 of 2\).*item \(first: row 0 of frame 2 of 2\)"
+    with pytest.raises(ps.InputError, match=words):
+        ps.ingest(batches, tmp_path / "c.zarr", count="n")
+    assert ps.ingest(batches, tmp_path / "c.zarr", invalid="drop").record["source"].startswith("2 frames (left out")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ([["ann", "go"], ["bob", "go"]], "rows in a list must be tuples, not lists"),
+        ([{"user": "ann", "item": "go"}], r"holds a list a column, not 'ann' as .* pd.DataFrame\(rows\)"),
+        (FRAME.set_index(["user", "item"])["n"], "a Series is one column, not a table; give a frame with"),
+    ],
+)
+def test_what_holds_no_rows_says_what_does(tmp_path, source, words):
+    with pytest.raises(ps.InputError, match=words):
+        ps.ingest(source, tmp_path / "c.zarr")

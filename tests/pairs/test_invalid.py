@@ -192,3 +192,24 @@ def test_options_that_cannot_be_are_one_sentence(tmp_path, options, words):
     with pytest.raises(ps.InputError, match=words):
         ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", **{"count": "n"} | options)
     assert not (tmp_path / "c.zarr").exists()
+
+
+def test_line_ends_of_old_macintoshes(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"user;item\rann;go\rbob;chess\r;go\r")
+    with pytest.raises(ps.InputError, match=r"1 of 3 rows .* \(first: line 4 of .*a.csv\)"):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
+    assert ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", invalid="drop").user_ids.tolist() == ["ann", "bob"]
+
+
+def test_a_separator_that_is_not_found_is_asked_for(tmp_path):
+    (tmp_path / "a.csv").write_text("user^item\nann^go\n")
+    with pytest.raises(ps.InputError, match=r"one column, 'user\^item', where ',' separates columns; give what"):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
+    assert ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", separator="^").nnz == 1
+
+
+def test_names_of_columns_with_spaces_around_are_shown_with_them(tmp_path):
+    (tmp_path / "a.csv").write_text("user; item\nann;go\n")
+    with pytest.raises(ps.InputError, match=r"no column 'item' in .*; there are: user, ' item'; name the items'"):
+        ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr")
+    assert ps.ingest(tmp_path / "a.csv", tmp_path / "c.zarr", item=" item").nnz == 1

@@ -91,6 +91,9 @@ def test_rows_without_a_readable_time_are_listed_or_left_out(tmp_path):
     )
     counts = ps.ingest(path, tmp_path / "c.zarr", time="time", half_life="1D", invalid="drop")
     assert counts.user_ids.tolist() == ["a"]
+    path.write_text("user,item,time\nc,y,1700000000000\n")
+    with pytest.raises(ps.InputError, match=r"so that they are seconds since 1970 \(milliseconds by 1000\)"):
+        ps.ingest(path, tmp_path / "d.zarr", time="time", half_life="1D")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,7 @@ def test_rows_without_a_readable_time_are_listed_or_left_out(tmp_path):
         ({"time": "time"}, "time is for half_life here"),
         ({"time": "time", "half_life": 30}, "half_life must be a length of time such as"),
         ({"time": "time", "half_life": "-1D"}, "half_life must be a length of time such as"),
+        ({"time": "time", "half_life": "30"}, "half_life must be a length of time such as"),  # not 30 nanoseconds
         ({"time": "time", "half_life": "1D", "now": "2024-01-01"}, "is after the present that is given"),
         ({"time": "time", "half_life": "1D", "now": "then"}, "now must be a time such as"),
         ({"time": "user", "half_life": "1D"}, "must be different columns"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -106,3 +107,12 @@ def test_notebook_pieces_take_the_colours_of_the_page_around_them(small, small_m
     seen = visit(place.as_uri(), ask)
     assert seen.value == "rgb(238, 238, 238)"
     assert seen.complaints == []
+
+
+def test_numbers_of_an_axis_do_not_lie_on_each_other():
+    x = Axis("x", log=True)
+    drawing = Chart(x, Axis("y")).line([0.016, 0.14], [0, 1]).svg()
+    found = re.findall(r'<text x="([\d.]+)" y="\d+" text-anchor="middle">(0\.\d+)<', drawing)
+    assert 2 <= len(found) < len(x.ticks())
+    for (one, text), (two, after) in itertools.pairwise(found):
+        assert float(two) - float(one) >= 3.5 * (len(text) + len(after))

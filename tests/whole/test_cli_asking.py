@@ -99,6 +99,20 @@ def test_a_damaged_sweep_names_the_way_out(folder, tmp_path):
     done = run_here(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert "--discard-damaged sets what is damaged aside" in done.stderr
+    asked = run_here("recommend", "m.zarr", "u1", cwd=tmp_path)
+    assert asked.returncode == 2
+    assert "--discard-damaged sets what is damaged aside" in asked.stderr
+
+
+def test_lists_go_to_files_of_known_kinds_and_other_stores_are_named(folder):
+    done = run_here("recommend", "model.zarr", "--all", "--output", "top.xlsx", cwd=folder)
+    assert "lists are written as one .csv file or as a folder of .parquet files, not as 'top.xlsx'" in done.stderr
+    assert not (folder / "top.xlsx").exists()
+    (folder / "some.csv").write_text("user\n")
+    for store, kind in (("plays.zarr", "counts store"), ("some.csv", "file")):
+        assert f"is a {kind}, not a model store" in run_here("recommend", store, "u1", cwd=folder).stderr
+    done = run_here("recommend", "model.zarr", "--users-from", "nobody.csv", cwd=folder)
+    assert "no such file: nobody.csv" in done.stderr
 
 
 def test_compiling_is_told_where_nothing_is_compiled_yet(folder, tmp_path, monkeypatch, capsys):

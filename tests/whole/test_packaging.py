@@ -39,3 +39,10 @@ def test_the_recipe_asks_for_what_the_package_asks_for():
     found = dict(line.split(" >=") for line in recipe()["requirements"]["run"])
     assert found.pop("python") == PROJECT["project"]["requires-python"].removeprefix(">=")
     assert found == wanted
+
+
+def test_the_sdist_holds_what_its_own_tests_and_releases_need():
+    held = {Path(place).parts[1] for place in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
+    wanted = "pairsym_dask tests docs workflows data recipe .ci conftest.py CITATION.cff *.md LICENSE"
+    assert held == set(wanted.split())
+    assert all(any(ROOT.glob(place)) for place in held)
