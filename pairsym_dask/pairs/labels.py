@@ -217,25 +217,22 @@ def rank_labels(dictionaries: list[Dictionary], side: str, kind: str, stages: St
             for k, span in enumerate(spans)
         ),
     )
-    counts = np.sum([np.diff(one.cuts) for one in merged], axis=0)
-    firsts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-    full = np.flatnonzero(counts).tolist()
+    # No range is empty: the label that it begins at is one of its own.
+    firsts = [0, *np.cumsum(np.sum([np.diff(one.cuts) for one in merged], axis=0)).tolist()]
     ranges: list[Range] = stages.run(
         f"sort-{side[:-1]}-labels",
         sort_range,
         (
-            (scratch, f"ordered/{side}-{k}", firsts[k], [one.range(k) for one in merged], kind, stages.rows)
-            for k in full
+            (scratch, f"ordered/{side}-{k}", first, [one.range(k) for one in merged], kind, stages.rows)
+            for k, first in enumerate(firsts[:-1])
         ),
     )
-    tasks, at = [], dict.fromkeys(full, 0)
+    tasks, before = [], np.zeros(len(ranges), np.int64)
     for m, one in enumerate(merged):
-        rows = []
-        for k, found in zip(full, ranges, strict=True):
-            n = int(one.cuts[k + 1] - one.cuts[k])
-            rows.append(found.rows[at[k] : at[k] + n])
-            at[k] += n
+        after = before + np.diff(one.cuts)
+        rows = [found.rows[int(a) : int(b)] for found, a, b in zip(ranges, before, after, strict=True)]
         tasks.append((scratch, f"labels/{side}-rows-{m}", one.places, rows))
+        before = after
     resolved: list[Stored] = stages.run(f"number-{side[:-1]}-labels", find_rows, tasks)
     starts = [np.cumsum([0, *(int(d.starts[stop] - d.starts[first]) for d in dictionaries)]) for first, stop in spans]
     return Ranked(
@@ -253,9 +250,7 @@ def _bounds(dictionaries: list[Dictionary], sizes: np.ndarray, kind: str, rows: 
     none = pa.array([], pa.int64() if kind == INTEGER else pa.large_string())
     if sizes.sum() <= rows:
         return none
-    parts = int(np.searchsorted(np.cumsum(sizes), SAMPLE)) + 1
-    if parts >= PARTS:
-        parts = PARTS
+    parts = min(int(np.searchsorted(np.cumsum(sizes), SAMPLE)) + 1, PARTS)
     found = [one.parts(0, parts).read(scratch, kind) for one in dictionaries]
     sample = pc.unique(pa.concat_arrays(found))
     sample = sample.take(pc.array_sort_indices(sample))
