@@ -27,7 +27,7 @@ from ..settings import SIDES
 from .arrays import ArraySpec, Manifest, Sealed
 from .cuts import Cut, Layout, Tile, label_ends
 from .fields import Fields
-from .labels import Labels, all_whole
+from .labels import Labels, all_whole, arrow_labels
 from .records import CountsRecord, counts_record, read_record, unseal
 from .storage import Storage, open_storage
 
@@ -167,7 +167,7 @@ class Counts:
     def labels(self, side: str) -> np.ndarray:
         """All labels of a side; `some_labels` and `label_rows` read only what is wanted."""
         if side not in self._whole:
-            self._whole[side] = pa.chunked_array([*self.columns[side].chunks()])
+            self._whole[side] = pa.chunked_array([arrow_labels(chunk) for chunk in self.columns[side].chunks()])
         return np.asarray(self._whole[side].to_numpy())
 
     @cached_property

@@ -7,7 +7,7 @@ Where there are several chunks the store keeps the first and the last label of e
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
@@ -21,7 +21,7 @@ from ..errors import DamagedStoreError
 from .arrays import STRING, ArraySpec, Sealed
 
 KEPT = 64 * 2**20  # bytes of chunks that stay decoded
-FEW = 64  # labels of a chunk that are found by halving, more by hash
+FEW = 2_048  # labels of a chunk that are found by halving, more by hash
 
 
 class Labels:
@@ -34,9 +34,9 @@ class Labels:
         self._forget()
 
     def _forget(self) -> None:
-        self._kept: OrderedDict[int, pa.Array] = OrderedDict()
+        self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0
-        self._known: dict[int, tuple[Any, Any]] = {}  # first and last label of chunks
+        self._lasts: dict[int, Any] = {}  # of chunks that were read
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,102 +57,113 @@ class Labels:
 
     def __getitem__(self, part: slice) -> np.ndarray:
         """Labels of a range of rows, reading only their chunks."""
-        return _numpy(self.arrow(*part.indices(len(self))[:2]))
+        first, stop, _ = part.indices(len(self))
+        parts = [np.empty(0, self.dtype)]
+        for k in range(first // self.step, -(-max(first, stop) // self.step)):
+            parts.append(self.chunk(k)[max(first - k * self.step, 0) : stop - k * self.step])
+        return np.concatenate(parts)
 
     def arrow(self, first: int, stop: int) -> pa.Array:
         """The same in arrow's form."""
-        parts = [pa.array([], pa.large_string() if self.text else pa.int64())]
-        for k in range(first // self.step, -(-max(first, stop) // self.step)):
-            start = max(first - k * self.step, 0)
-            parts.append(self.chunk(k)[start : stop - k * self.step])
-        return pa.concat_arrays(parts)
+        return arrow_labels(self[first:stop])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Labels of rows, in the given order."""
+        if self.spec.count == 1:
+            return self.chunk(0)[rows]
         rows = np.asarray(rows, np.int64)
         out = np.empty(rows.shape, self.dtype)
-        chunk = rows // self.step
-        for k in np.unique(chunk).tolist():
-            here = chunk == k
-            out[here] = _numpy(self.chunk(k).take(pa.array(rows[here] - k * self.step)))
+        for k, here in _by_chunk(rows // self.step):
+            out[here] = self.chunk(k)[rows[here] - k * self.step]
         return out
 
-    def find(self, labels: np.ndarray | pa.Array) -> np.ndarray:
+    def find(self, labels: np.ndarray) -> np.ndarray:
         """Row numbers of labels, -1 for unknown ones; what can be no label at all is a TypeError."""
         out = np.full(len(labels), -1, np.int64)
-        if isinstance(labels, pa.Array) and pa.types.is_integer(labels.type) != self.text:
-            places, wanted = np.arange(len(labels)), labels
-        else:
-            places, wanted = _texts(labels) if self.text else _wholes(labels)
-        if self.spec.count > 1:  # labels of a chunk together, chunk after chunk
-            order = pc.array_sort_indices(wanted)
-            places, wanted = places[order.to_numpy()], wanted.take(order)
-        at = 0
-        while at < len(wanted):
-            k, stop = 0, len(wanted)
-            if self.spec.count > 1:
-                k = bisect_left(range(self.spec.count), wanted[at].as_py(), key=self._last)
-                if k == self.spec.count:
-                    break
-                stop = bisect_right(wanted, self._last(k), at, key=_as_py)
-            found = _find_sorted(self.chunk(k), wanted[at:stop])
-            out[places[at:stop]] = np.where(found < 0, -1, k * self.step + found)
-            at = stop
+        places, wanted = _texts(labels) if self.text else _wholes(labels)
+        for k, here in _by_chunk(self._chunks_of(wanted)):
+            if k < self.spec.count:
+                found = _find_sorted(self.chunk(k), wanted[here])
+                out[places[here]] = np.where(found < 0, -1, k * self.step + found)
         return out
 
-    def chunks(self) -> Iterator[pa.Array]:
+    def _chunks_of(self, wanted: np.ndarray) -> np.ndarray:
+        """The chunk that each label is in if it is anywhere; those above all labels are beyond the last."""
+        if self.spec.count == 1:
+            return np.zeros(wanted.size, np.int64)
+        if self._ends is not None:
+            return np.searchsorted(self._ends[:, 1], wanted)
+        chunks = range(self.spec.count)
+        return np.array([bisect_left(chunks, label, key=self._last) for label in wanted.tolist()], np.int64)
+
+    def chunks(self) -> Iterator[np.ndarray]:
         """All labels, chunk by chunk; that they rise from chunk to chunk is seen to."""
         before = None
         for k in range(self.spec.count):
             chunk = self.chunk(k)
-            if before is not None and chunk[0].as_py() <= before:
+            if before is not None and chunk[0] <= before:
                 raise DamagedStoreError(
                     f"labels of {self.sealed.where(self.spec.path)} do not rise from chunk to chunk"
                 )
-            before = chunk[-1].as_py()
+            before = chunk[-1]
             yield chunk
 
-    def chunk(self, k: int) -> pa.Array:
+    def chunk(self, k: int) -> np.ndarray:
         """One chunk, checked against its digest, that its labels rise, and that the ends are its own."""
         with self._lock:
             if k in self._kept:
                 self._kept.move_to_end(k)
                 return self._kept[k]
-        chunk = pa.array(self.sealed.read_block(self.spec, k), pa.large_string() if self.text else pa.int64())
-        ends = chunk[0].as_py(), chunk[-1].as_py()
-        if self._ends is not None and self._ends[k] != ends:
+        chunk = self.sealed.read_block(self.spec, k)
+        if self._ends is not None and self._ends[k].tolist() != chunk[[0, -1]].tolist():
             raise DamagedStoreError(
                 f"{self.sealed.where(self.ends.path)} has other ends of {self.spec.key(k)} than the chunk has"
             )
         with self._lock:
-            self._known[k] = ends
+            self._lasts[k] = chunk[-1]
             if k not in self._kept:
                 self._kept[k] = chunk
-                self._bytes += chunk.nbytes
+                self._bytes += _size(chunk)
             while self._bytes > KEPT and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                self._bytes -= _size(self._kept.popitem(last=False)[1])
         return chunk
 
     def _last(self, k: int) -> Any:
-        """The last label of a chunk."""
-        if self._ends is not None:
-            return self._ends[k][1]
-        if k not in self._known:
+        """The last label of a chunk, of a store that does not keep the ends."""
+        if k not in self._lasts:
             self.chunk(k)
-        return self._known[k][1]
+        return self._lasts[k]
 
     @cached_property
-    def _ends(self) -> list[tuple[Any, Any]] | None:
+    def _ends(self) -> np.ndarray | None:
         """First and last label of every chunk, where the store has them."""
         if self.ends.key(0, 0) not in self.sealed.manifest:
             return None
-        found = [(first, last) for first, last in self.sealed.read_block(self.ends, 0, 0).tolist()]
-        last = None
-        for first, after in found:
-            if first > after or (last is not None and first <= last):
-                raise DamagedStoreError(f"labels of {self.sealed.where(self.ends.path)} do not rise")
-            last = after
+        found = self.sealed.read_block(self.ends, 0, 0)
+        if not ((found[:, 0] <= found[:, 1]).all() and (found[1:, 0] > found[:-1, 1]).all()):
+            raise DamagedStoreError(f"labels of {self.sealed.where(self.ends.path)} do not rise")
         return found
+
+
+def arrow_labels(labels: np.ndarray) -> pa.Array:
+    """Labels in arrow's form."""
+    return pa.array(labels, pa.large_string() if labels.dtype == object else pa.int64())
+
+
+def _size(chunk: np.ndarray) -> int:
+    """Bytes that a chunk takes, those of its strings included."""
+    return chunk.nbytes + (sum(map(len, chunk)) + 57 * chunk.size if chunk.dtype == object else 0)
+
+
+def _by_chunk(chunks: np.ndarray) -> Iterator[tuple[int, Any]]:
+    """Each chunk that is named, in order, and where."""
+    if chunks.size and (chunks == chunks.flat[0]).all():
+        yield int(chunks.flat[0]), slice(None)
+        return
+    order = np.argsort(chunks, kind="stable")
+    starts = np.flatnonzero(np.diff(chunks[order], prepend=-1))
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), order.size], strict=True):
+        yield int(chunks[order[start]]), order[start:stop]
 
 
 def all_whole(labels: Any) -> bool:
@@ -170,24 +181,22 @@ def _as_py(value: pa.Scalar) -> Any:
     return value.as_py()
 
 
-def _numpy(labels: pa.Array) -> np.ndarray:
-    return np.asarray(labels.to_numpy(zero_copy_only=False))
-
-
-def _texts(labels: Any) -> tuple[np.ndarray, pa.Array]:
+def _texts(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Places and values of those labels that are text."""
     values = np.asarray(labels, object)
     mine = np.fromiter((isinstance(value, str) for value in values), bool, values.size)
     for value in values[~mine]:
         hash(value)  # containers are no labels
-    return np.flatnonzero(mine), pa.array(values[mine], pa.large_string())
+    for value in values[mine]:
+        value.encode()  # nor are halves of surrogate pairs
+    return np.flatnonzero(mine), values[mine]
 
 
-def _wholes(labels: Any) -> tuple[np.ndarray, pa.Array]:
+def _wholes(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Places and values of those labels that are whole numbers of 64 bits, 3.0 among them and True not."""
     values = np.asarray(labels)
     if values.dtype.kind == "i":
-        return np.arange(values.size), pa.array(values.astype(np.int64, copy=False))
+        return np.arange(values.size), values.astype(np.int64, copy=False)
     places, wholes = [], []
     for place, value in enumerate(values.tolist() if values.dtype.kind != "O" else values):
         hash(value)
@@ -196,19 +205,12 @@ def _wholes(labels: Any) -> tuple[np.ndarray, pa.Array]:
             if whole == value and -(2**63) <= whole < 2**63:
                 places.append(place)
                 wholes.append(whole)
-    return np.array(places, np.int64), pa.array(wholes, pa.int64())
+    return np.array(places, np.int64), np.array(wholes, np.int64)
 
 
-def _find_sorted(chunk: pa.Array, wanted: pa.Array) -> np.ndarray:
+def _find_sorted(chunk: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Places of labels in a chunk, -1 for those that are not there."""
-    if pa.types.is_integer(chunk.type):
-        values, numbers = chunk.to_numpy(), wanted.to_numpy()
-        at = np.minimum(np.searchsorted(values, numbers), values.size - 1)
-        return np.where(values[at] == numbers, at, -1)
-    if len(wanted) > FEW:
-        return np.asarray(pc.fill_null(pc.index_in(wanted, value_set=chunk), -1).to_numpy()).astype(np.int64)
-    found = np.empty(len(wanted), np.int64)
-    for n, label in enumerate(wanted.to_pylist()):
-        at = place_of(chunk, label)
-        found[n] = at if at < len(chunk) and chunk[at].as_py() == label else -1
-    return found
+    if chunk.dtype == object and wanted.size > FEW:
+        return np.asarray(pc.fill_null(pc.index_in(arrow_labels(wanted), arrow_labels(chunk)), -1).to_numpy())
+    at = np.minimum(np.searchsorted(chunk, wanted), chunk.size - 1)
+    return np.where(chunk[at] == wanted, at, -1)

@@ -127,10 +127,11 @@ def test_a_question_reads_the_chunks_it_needs(tmp_path: Path, monkeypatch: pytes
 
 def test_what_stays_decoded_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "LABELS", 2)
-    monkeypatch.setattr(labels, "KEPT", 100)
+    monkeypatch.setattr(labels, "KEPT", 2000)
     column = made(tmp_path).columns["users"]
     assert column.take(np.arange(len(TEXTS))[::-1]).tolist() == TEXTS[::-1]
-    assert column._bytes == sum(chunk.nbytes for chunk in column._kept.values()) <= 100
+    assert column._bytes == sum(map(labels._size, column._kept.values())) <= 2000
+    assert 1 < len(column._kept) < 20
 
 
 def test_a_store_travels_without_the_labels_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
