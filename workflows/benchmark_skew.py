@@ -1,4 +1,4 @@
-"""Ids sorted by popularity: the heaviest tile against the mean one, and seconds a sweep, by rows a block of the long side.
+"""Ids sorted by popularity: the heaviest tile against the mean one, and seconds a sweep, by rows a block of users.
 
 python workflows/benchmark_skew.py --rows 32768 4096 --rounds 3
 """

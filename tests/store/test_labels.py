@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.faults import write_counts
+from helpers.faults import run_fit, write_counts
 
 import pairsym_dask as ps
 from pairsym_dask.errors import DamagedStoreError
@@ -209,3 +209,16 @@ def test_ends_are_beside_the_content(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     ends = zarr.open_group(counts.path, mode="r")["users/label_ends"][:]
     assert ends.tolist() == [[TEXTS[k], TEXTS[min(k + 3, len(TEXTS) - 1)]] for k in range(0, len(TEXTS), 4)]
+
+
+def test_a_pack_keeps_the_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "LABELS", 4)
+    counts = made(tmp_path)
+    run_fit(counts, tmp_path / "model.zarr", 1)
+    ps.load(tmp_path / "model.zarr").pack(tmp_path / "served")
+    served = ps.load(tmp_path / "served")
+    assert served.counts.ends == counts.ends
+    top = served.recommend([TEXTS[50], TEXTS[2]], n=2, exclude_seen=False)
+    assert top["user"].tolist() == [TEXTS[50]] * 2 + [TEXTS[2]] * 2
+    assert set(top["item"]) <= set(NUMBERS.tolist())
+    assert verify(tmp_path / "served").sound
