@@ -69,10 +69,10 @@ class Labels:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Labels of rows, in the given order."""
+        rows = np.asarray(rows, np.int64)
         if self.spec.count == 1:
             return self.chunk(0)[rows]
-        rows = np.asarray(rows, np.int64)
-        out = np.empty(rows.shape, self.dtype)
+        out = np.empty(rows.size, self.dtype)
         for k, here in _by_chunk(rows // self.step):
             out[here] = self.chunk(k)[rows[here] - k * self.step]
         return out
@@ -157,8 +157,8 @@ def _size(chunk: np.ndarray) -> int:
 
 def _by_chunk(chunks: np.ndarray) -> Iterator[tuple[int, Any]]:
     """Each chunk that is named, in order, and where."""
-    if chunks.size and (chunks == chunks.flat[0]).all():
-        yield int(chunks.flat[0]), slice(None)
+    if not chunks.size or (chunks == chunks[0]).all():
+        yield from [(int(k), slice(None)) for k in chunks[:1]]
         return
     order = np.argsort(chunks, kind="stable")
     starts = np.flatnonzero(np.diff(chunks[order], prepend=-1))

@@ -75,6 +75,7 @@ def test_every_label_is_found_and_taken_whatever_the_chunks(store: Counts) -> No
         assert store.labels(side).dtype == store.columns[side].dtype
         for first, stop in ((0, 0), (0, 1), (3, 9), (6, 7), (len(known) - 1, len(known)), (0, len(known))):
             assert store.some_labels(side, first, stop).tolist() == known[first:stop]
+        assert store.find(side, asked[:0]).tolist() == store.label_rows(side, order[:0]).tolist() == []
     assert verify(store.path).sound
 
 
