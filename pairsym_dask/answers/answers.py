@@ -210,7 +210,7 @@ class Answers(Lists):
         """
         if side not in SIDES:
             raise InputError(f"side must be items or users, not {side!r}")
-        return self._tags[side].new if side in self._fitted.tags else np.empty(0, self.counts.labels(side).dtype)
+        return self._tags[side].new if side in self._fitted.tags else np.empty(0, self.counts.columns[side].dtype)
 
     @overload
     def export_factors(

@@ -59,8 +59,10 @@ def explain(predictor: DrawPredictor, user: int, item: int, n: int, tags: SideTa
         last = {"user tags": tagged, **last}
     popularity = float(np.mean([np.atleast_2d(predictor.offered(me, d))[0, item] for d in range(predictor.size)]))
     total = Total(float(energies.mean()), float(energies.std()), float(expit(energies).mean()), popularity)
-    pair = counts.user_ids[[user]].tolist()[0], counts.item_ids[[item]].tolist()[0]
-    return explanation_of(counts, pair, n, (seen, count, pulls / predictor.size), first, last, total)
+    (who,), (what,) = (
+        counts.some_labels(*one).tolist() for one in (("users", user, user + 1), ("items", item, item + 1))
+    )
+    return explanation_of(counts, (who, what), n, (seen, count, pulls / predictor.size), first, last, total)
 
 
 def polya_gamma_mean(energy: np.ndarray) -> np.ndarray:

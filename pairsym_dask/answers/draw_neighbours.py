@@ -45,7 +45,7 @@ def similar(
     kept = places != position
     places, likeness = places[kept], likeness[kept]
     best = first_of(likeness, places, n)
-    labels = predictor.counts.labels(side)[places[best]]
+    labels = predictor.counts.label_rows(side, places[best])
     return pd.DataFrame({side[:-1]: labels, "rank": np.arange(best.size) + 1, "similarity": likeness[best]})
 
 
@@ -109,7 +109,7 @@ def users_for(
     p = (expit(energies[:, best]) * chosen[:, best] / totals[:, None]).mean(0)
     return pd.DataFrame(
         {
-            "user": predictor.counts.user_ids[places[best]],
+            "user": predictor.counts.label_rows("users", places[best]),
             "rank": np.arange(best.size) + 1,
             "probability": p,
             **beliefs_over(energies[:, best], interval),

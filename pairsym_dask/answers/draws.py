@@ -115,7 +115,7 @@ class DrawPredictor:
         each = rows * ((settings.factors + 1) * np.dtype(settings.dtype).itemsize + 8 * settings.components)
         self._room = KEPT // max(each, 1)
         self._narrow: tuple[DrawPredictor, SymbolDraws] | None = None  # of a wider one: without new items, and those
-        self.item_ids: np.ndarray | None = None  # of a wider one than the store
+        self.more: Newcomers | None = None  # items of a wider one than the store
         self.popularity = self._mean_popularity()
 
     def _mean_popularity(self) -> np.ndarray:
@@ -128,7 +128,7 @@ class DrawPredictor:
             return self
         wide = copy.copy(self)
         wide._narrow, wide._kept, wide.covariances = (self, more.symbols), {}, {}
-        wide.item_ids = np.concatenate([self.counts.item_ids, more.labels])
+        wide.more = more
         wide._reading = threading.Lock()
         wide.popularity = wide._mean_popularity()
         return wide
@@ -136,7 +136,7 @@ class DrawPredictor:
     @property
     def width(self) -> int:
         """Items."""
-        return self.counts.shape[1] if self.item_ids is None else self.item_ids.size
+        return self.counts.shape[1] + (0 if self.more is None else self.more.labels.size)
 
     @property
     def size(self) -> int:
@@ -277,7 +277,7 @@ class DrawPredictor:
                 some.users.take(table["user"].to_numpy()), table["item"].to_numpy(), query.interval
             )
             table = table.assign(sigma=belief["sigma"], sd=belief["sd"])
-            parts.append(label_table(self.counts, table, some, self.item_ids))
+            parts.append(label_table(self.counts, table, some, self.more))
         return pd.concat(parts, ignore_index=True)
 
     def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
@@ -290,7 +290,7 @@ class DrawPredictor:
                 some.users.take(table["user"].to_numpy()), table["item"].to_numpy(), query.interval
             )
             table["probability"] = p[table["user"], table["item"]]
-            parts.append(label_table(self.counts, table.assign(**belief), some, self.item_ids))
+            parts.append(label_table(self.counts, table.assign(**belief), some, self.more))
         return pd.concat(parts, ignore_index=True)
 
 

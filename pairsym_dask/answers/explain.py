@@ -99,7 +99,7 @@ def explain(predictor: Predictor, user: int, item: int, n: int, tags: dict[str, 
         (mean_of_tags,) = tags["users"].symbols(tags["users"].prior.rows[[user]]).mean.astype(np.float64)
         last["user tags"] = settings.tau_u * float(mean_of_tags @ direction)
     last["not settled yet"] = taste - float(pull.sum()) - sum(last.values())
-    who, what = counts.user_ids[[user]].tolist()[0], predictor.label("items", item)
+    who, what = predictor.label("users", user), predictor.label("items", item)
     found = explanation_of(counts, (who, what), n, (seen, count, pull), first, last, total)
     return replace(found, tags=tag_pulls(tags, who, what, me, items.take(np.array([item]))))
 
@@ -147,7 +147,7 @@ def explanation_of(
     seen, count, pull = pulls
     most = np.lexsort((seen, -np.abs(pull)))
     named, rest = most[:n], most[n:]
-    labels = counts.item_ids[seen[named]]
+    labels = counts.label_rows("items", seen[named])
     lines: list[tuple[str, Any, float, float]] = [
         *((name, None, np.nan, energy) for name, energy in first.items()),
         *(("seen item", label, count[k], pull[k]) for label, k in zip(labels.tolist(), named, strict=True)),

@@ -56,7 +56,8 @@ def read_pairs(frame: Any, counts: Counts, columns: Columns) -> tuple[np.ndarray
     if strangers.size:
         raise InputError(
             f"{some_words(labels[strangers], 'user')} cannot be folded in without a single known {columns.words[1]}; "
-            f"the store knows {counts.shape[1]} {columns.words[1]}s, for instance {counts.item_ids[0]!r}"
+            f"the store knows {counts.shape[1]} {columns.words[1]}s, "
+            f"for instance {counts.some_labels('items', 0, 1)[0]!r}"
         )
     if not known.all():
         warnings.warn(

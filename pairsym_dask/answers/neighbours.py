@@ -24,7 +24,7 @@ from ..run.execute import run_tasks
 from ..settings import SIDES, other
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
-from .predict import Newcomers, Predictor, Symbols, beliefs, energy, sigma_of
+from .predict import Newcomers, Predictor, Symbols, beliefs, energy, labels_of, sigma_of
 from .ranking import Ranking
 
 LIKENESSES = ("cosine", "model")
@@ -51,7 +51,7 @@ def similar(
         found = over_users("similar-users", _similar_block, predictor.commit, predictor.counts, arguments, where)
     places, likeness = (np.concatenate(parts) for parts in zip(*found, strict=True))
     best = first_of(likeness, places, n)
-    labels = predictor.counts.labels(side)[places[best]]
+    labels = predictor.counts.label_rows(side, places[best])
     return pd.DataFrame({side[:-1]: labels, "rank": np.arange(best.size) + 1, "similarity": likeness[best]})
 
 
@@ -121,10 +121,9 @@ def users_for(
     one = predictor.items.take(np.array([item])) if new is None else new
     arguments = (one, item, n, exclude_seen, popularity)
     found = over_users("recommend-item", _users_block, predictor.commit, predictor.counts, arguments, where)
-    labels = predictor.counts.user_ids
     if users is not None:
-        places, kept = labels.size + np.arange(users.labels.size), np.ones(users.labels.size, bool)
-        labels = np.concatenate([labels, users.labels])
+        places = predictor.counts.shape[0] + np.arange(users.labels.size)
+        kept = np.ones(users.labels.size, bool)
         ranking = Ranking.of(predictor.commit.settings)
         found.append(_best_users(ranking, users.symbols, one, users.selection, places, kept, n, popularity))
     total = sum(part[-1] for part in found)
@@ -133,7 +132,7 @@ def users_for(
     belief = beliefs(mean[best], variance[best], interval)
     return pd.DataFrame(
         {
-            "user": labels[places[best]],
+            "user": labels_of(predictor.counts, "users", places[best], users),
             "rank": np.arange(best.size) + 1,
             "probability": belief["sigma"] * selection[best] / total,
             **belief,

@@ -126,7 +126,7 @@ class Predictor:
         self.items, self.ranking = Symbols.read(commit, "items"), Ranking.of(commit.settings)
         self.selection = commit.sealed.read_array(commit.arrays["items/selection"])
         self.popularity = self.selection / self.selection.sum()  # E[psi_j]
-        self.item_ids: np.ndarray | None = None  # of a wider one than the store
+        self.more: Newcomers | None = None  # items of a wider one than the store
         self._ordered: tuple[tuple[float, np.dtype], Ordered] | None = None
         self.covariances: dict[str, np.ndarray] = {}  # of the sides, as `neighbours` finds them
         self._making = threading.Lock()
@@ -139,14 +139,14 @@ class Predictor:
         wide.items = Symbols.join([self.items, more.symbols])
         wide.selection = np.concatenate([self.selection, more.selection])
         wide.popularity = wide.selection / wide.selection.sum()
-        wide.item_ids = np.concatenate([self.counts.item_ids, more.labels])
+        wide.more = more
         wide._ordered, wide.covariances, wide._making = None, {}, threading.Lock()
         return wide
 
     def label(self, side: str, position: int) -> Any:
         """The label of one symbol."""
-        ids = self.counts.labels(side) if side == "users" or self.item_ids is None else self.item_ids
-        return ids[[position]].tolist()[0]
+        more = self.more if side == "items" else None
+        return labels_of(self.counts, side, np.array([position]), more).tolist()[0]
 
     def users(self, positions: np.ndarray) -> Symbols:
         return Symbols.read(self.commit, "users", positions)
@@ -224,7 +224,7 @@ class Predictor:
         mean, variance = table.pop("mean").to_numpy(), table.pop("variance").to_numpy()
         table["sigma"] = sigma_of(mean, variance).astype(np.float64)
         table["sd"] = np.sqrt(variance.astype(np.float64))
-        return label_table(self.counts, table, audience, self.item_ids)
+        return label_table(self.counts, table, audience, self.more)
 
     def recommend(self, audience: Audience | StoredUsers, query: Query) -> pd.DataFrame:
         """Ranked items with their probabilities and intervals, by label; users in the given order."""
@@ -236,7 +236,7 @@ class Predictor:
             selected = self.popularity[table["item"]] / normaliser[table["user"]]
             belief = beliefs(table.pop("mean").to_numpy(), table.pop("variance").to_numpy(), query.interval)
             table["probability"] = belief["sigma"] * selected
-            parts.append(label_table(self.counts, table.assign(**belief), some, self.item_ids))
+            parts.append(label_table(self.counts, table.assign(**belief), some, self.more))
         return pd.concat(parts, ignore_index=True)
 
 
@@ -246,12 +246,21 @@ def seen_items(counts: Counts, positions: np.ndarray) -> tuple[np.ndarray, np.nd
     return pairs.indptr, pairs.indices
 
 
-def label_table(
-    counts: Counts, table: pd.DataFrame, audience: Audience, item_ids: np.ndarray | None = None
-) -> pd.DataFrame:
-    """Rows and positions replaced by labels; those of items are the store's unless others are given."""
+def labels_of(counts: Counts, side: str, positions: np.ndarray, more: Newcomers | None) -> np.ndarray:
+    """Labels by position: those of the store, then those of newcomers."""
+    rows = counts.cuts[side].rows
+    if more is None or not (positions >= rows).any():
+        return counts.label_rows(side, positions)
+    out = np.empty(positions.size, np.result_type(counts.columns[side].dtype, more.labels.dtype))
+    known = positions < rows
+    out[known], out[~known] = counts.label_rows(side, positions[known]), more.labels[positions[~known] - rows]
+    return out
+
+
+def label_table(counts: Counts, table: pd.DataFrame, audience: Audience, more: Newcomers | None = None) -> pd.DataFrame:
+    """Rows and positions replaced by labels; items beyond the store's are newcomers."""
     table["user"] = audience.labels[table["user"]]
-    table["item"] = (counts.item_ids if item_ids is None else item_ids)[table["item"]]
+    table["item"] = labels_of(counts, "items", table["item"].to_numpy(), more)
     return table
 
 
@@ -294,7 +303,7 @@ class StoredUsers:
         indptr, seen = np.zeros(positions.size + 1, np.int64), _NONE
         if with_seen:
             indptr, seen = seen_items(predictor.counts, positions)
-        users, labels = predictor.users(positions), predictor.counts.user_ids[positions]
+        users, labels = predictor.users(positions), predictor.counts.label_rows("users", positions)
         return Audience(users, indptr, seen, labels, positions)
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from ..errors import InputError, StoreError
 from ..store.commit import Commit
 from ..store.counts import Counts
+from ..store.labels import all_whole
 from ..store.tags import Tags, open_tags
 from .draw_tags import draw_newcomers
 from .draws import DrawPredictor, is_chain, open_predictor
@@ -258,8 +259,7 @@ class Predictions(ABC):
 
 def as_labels(labels: list[Any]) -> np.ndarray:
     """Labels as an array that a store can look up."""
-    whole = all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in labels)
-    return np.asarray(labels, np.int64 if whole else object)
+    return np.asarray(labels, np.int64 if all_whole(labels) else object)
 
 
 def as_list(labels: Any) -> list[Any]:

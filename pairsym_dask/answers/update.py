@@ -11,6 +11,7 @@ from dataclasses import astuple
 from typing import Any
 
 import fsspec.core
+import numpy as np
 from dask.base import tokenize
 from dask.hashing import hash_buffer_hex
 from dask.tokenize import normalize_token
@@ -70,7 +71,7 @@ def update(
     with hidden(source if isinstance(source, (list, tuple)) else [source], options):
         fade = _same_fading(counts, columns, half_life)
         more = _grow(counts, source, columns, fade, grown, options, where)
-    rows = {side: counts.find(side, more.labels(side)) for side in SIDES}
+    rows = {side: _rows_before(counts, more, side) for side in SIDES}
     warm = Warm(commit, rows, earlier_tags or {})
     if settings.inference == "gibbs":
         fitting.pop("tol", None)
@@ -78,6 +79,15 @@ def update(
     else:
         fit(more, settings, store, warm=warm, tags=tags, **where, **fitting)
     return more
+
+
+def _rows_before(counts: Counts, more: Counts, side: str) -> np.ndarray:
+    """Row in the earlier store of every symbol of the new one, -1 for new symbols."""
+    rows, first = np.empty(more.cuts[side].rows, np.int64), 0
+    for labels in more.columns[side].chunks():
+        rows[first : first + len(labels)] = counts.columns[side].find(labels)
+        first += len(labels)
+    return rows
 
 
 def _check_settings(settings: Settings, before: Settings) -> None:

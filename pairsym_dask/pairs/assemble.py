@@ -1,7 +1,8 @@
 """From runs to a counts store: tiles of both orders, then the rest.
 
 Once the number of distinct pairs is known the tiles are cut from the runs: the long side's directly, the short side's
-after its blocks' pairs are brought together. No task holds more than a few million pairs.
+after its blocks' pairs are brought together. No task holds more than a few million pairs, and nobody anything of all
+rows of the long side.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import numpy as np
 
 from ..kernels.keys import LOW, SHIFT, order_by_part, sum_rows, turn
 from ..settings import SIDES, other
+from ..store.arrays import ArraySpec, Sealed
 from ..store.counts import Counts
-from ..store.counts_writer import finish, write_tile
-from ..store.cuts import Layout, Tile
+from ..store.counts_writer import LabelChunk, finish, label_dtype, write_labels, write_marginal, write_tile
+from ..store.cuts import Cut, Layout, Tile
 from ..store.scratch import Scratch, Stored
+from .checks import WHOLE_LIMIT
 from .runs import Run, long_side
 from .writing import Stages
+
+SUMMED = 2**20  # sums of rows that are read back at a time
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,12 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Written:
-    """What a task that wrote tiles has to tell: entries of the manifest, and sums of counts row by row."""
+    """What a task that wrote tiles has to tell: entries of the manifest, and the sum of counts."""
 
     entries: list[Any]
-    sums: np.ndarray
+    total: float
     pairs: int
+    sums: np.ndarray | None = None  # row by row, of the short side
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,14 @@ def write_long_tiles(
     indices = (keys & LOW).astype(np.uint32)
     cut = layout.cuts[long]
     begin = cut.row_range(blocks.start)[0]
-    entries = []
+    entries, sums = [], sum_rows(indptr, counts)
     for block in blocks:
         first, stop = (row - begin for row in cut.row_range(block))
         pairs = slice(indptr[first], indptr[stop])
         tile = Tile(indptr[first : stop + 1] - indptr[first], indices[pairs], counts[pairs])
         entries += write_tile(scratch.storage, layout, long, block, 0, tile)
-    written = Written(entries, sum_rows(indptr, counts), keys.size)
+        entries.append(write_marginal(scratch.storage, layout, long, block, sums[first:stop]))
+    written = Written(entries, float(sums.sum()), keys.size)
     short = layout.cuts[other(long)]
     offsets = np.array([0, keys.size])
     if short.blocks > 1:
@@ -103,7 +110,24 @@ def write_short_tile(
     first, stop = layout.cuts[side].row_range(block)
     tile = Tile(*turn(keys, counts, first, stop - first))
     entries = write_tile(scratch.storage, layout, side, block, group, tile)
-    return Written(entries, sum_rows(tile.indptr, tile.counts), keys.size)
+    sums = sum_rows(tile.indptr, tile.counts)
+    return Written(entries, float(sums.sum()), keys.size, sums)
+
+
+def write_label_chunks(scratch: Scratch, layout: Layout, side: str, labels: Any, chunks: range) -> list[LabelChunk]:
+    """Task: write some chunks of labels."""
+    return write_labels(scratch.storage, layout, side, labels, chunks)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Labels 0, 1, .., made when they are wanted."""
+
+    size: int
+    dtype = np.dtype(np.int64)
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        return np.arange(*part.indices(self.size))
 
 
 def write_store(
@@ -126,10 +150,7 @@ def write_store(
     cut = layout.cuts[short]
 
     scratch.make("turned")
-    offsets = np.zeros(max(shape) + 1, np.int64)  # of the long side's rows
-    for run in runs:
-        offsets[run.first + 1 : run.first + run.rows + 1] = scratch.read(run.lengths)
-    np.cumsum(offsets, out=offsets)
+    offsets = Offsets.read(scratch, runs, layout.cuts[long])
     batches = cut_batches(layout, long, offsets, stages.rows)
     tasks: list[Any] = [
         (scratch, f"turned/{k}", layout, long, blocks, list(_stretches(layout, long, blocks, runs, offsets)))
@@ -144,22 +165,72 @@ def write_store(
     places = [(block, group) for block in range(cut.blocks) for group in range(cut.groups)]  # as tiles are numbered
     tasks = [(scratch, layout, short, b, g, [turned.block(b) for turned in groups[g]]) for b, g in places]
     shorts: list[Written] = stages.run(f"write-tile-by-{short[:-1]}", write_short_tile, tasks)
+    chunks = {side: _write_labels(stages, scratch, layout, side, labels[side]) for side in SIDES}
     scratch.remove()
 
-    marginals = {long: np.concatenate([written.sums for written, _ in longs]), short: np.zeros(cut.rows)}
+    sums = np.zeros(cut.rows)
     for (block, _), written in zip(places, shorts, strict=True):  # always in this order: the bits of sums are fixed
-        marginals[short][slice(*cut.row_range(block))] += written.sums
-    ends = [layout.cuts[long].row_range(block)[1] for block in range(layout.cuts[long].blocks)]
-    tile_pairs = {
-        long: np.diff(offsets[[0, *ends]]).tolist(),
-        short: [written.pairs for written in shorts],
-    }
+        assert written.sums is not None
+        sums[slice(*cut.row_range(block))] += written.sums
     files = [*entries]
     for written in [*(written for written, _ in longs), *shorts]:
         files += written.entries
-    return finish(
-        scratch.storage, layout, _by_side(tile_pairs), _by_side(marginals), labels, files, source, faded, holds
-    )
+    for block in range(cut.blocks):
+        part = sums[slice(*cut.row_range(block))]
+        files.append(write_marginal(scratch.storage, layout, short, block, part))
+    total = float(sum(written.total for written, _ in longs))
+    if not whole or total >= WHOLE_LIMIT:  # the bits of the sum are those of all users' sums in one array
+        manifest = {key: (size, check) for key, size, check in files}
+        total = _add_up(Sealed(scratch.storage, "", manifest), layout.marginal("users"), 0, shape[0])
+    blocks_of_long = range(layout.cuts[long].blocks + 1)
+    ends = [offsets[min(block * layout.cuts[long].block, max(shape))] for block in blocks_of_long]
+    tile_pairs = {long: np.diff(ends).tolist(), short: [written.pairs for written in shorts]}
+    return finish(scratch.storage, layout, _by_side(tile_pairs), total, chunks, files, source, faded, holds)
+
+
+def _write_labels(stages: Stages, scratch: Scratch, layout: Layout, side: str, labels: Any) -> list[LabelChunk]:
+    """All labels of a side, a task's worth of chunks at a time."""
+    spec = layout.label(side, label_dtype(labels.dtype))
+    each = max(1, stages.rows // (4 * spec.chunks[0]))
+    starts = range(0, spec.count, each)
+    tasks = [(scratch, layout, side, labels, range(k, min(k + each, spec.count))) for k in starts]
+    return [chunk for part in stages.run(f"write-{side[:-1]}-labels", write_label_chunks, tasks) for chunk in part]
+
+
+def _add_up(sealed: Sealed, spec: ArraySpec, first: int, stop: int) -> float:
+    """The sum of a range of an array, to the bits of numpy's: by halves, which begin at multiples of eight."""
+    size = stop - first
+    if size > max(SUMMED, 128):
+        half = size // 2 // 8 * 8
+        return _add_up(sealed, spec, first, first + half) + _add_up(sealed, spec, first + half, stop)
+    step = spec.chunks[0]
+    start = first // step
+    parts = np.concatenate([sealed.read_block(spec, k) for k in range(start, -(-stop // step))])
+    return float(parts[first - start * step : stop - start * step].sum())
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Pairs before certain rows of the long side: those at which blocks and runs begin, and the end."""
+
+    rows: np.ndarray
+    pairs: np.ndarray
+
+    @staticmethod
+    def read(scratch: Scratch, runs: list[Run], cut: Cut) -> Offsets:
+        """Of runs that cover all rows in order."""
+        rows = np.unique([*range(0, cut.rows, cut.block), *(run.first for run in runs), cut.rows])
+        pairs, total = np.zeros(rows.size, np.int64), 0
+        for run in runs:
+            before = np.concatenate([[0], np.cumsum(scratch.read(run.lengths), dtype=np.int64)])
+            here = slice(*np.searchsorted(rows, [run.first, run.first + run.rows]))
+            pairs[here] = total + before[rows[here] - run.first]
+            total += int(before[-1])
+        pairs[-1] = total
+        return Offsets(rows, pairs)
+
+    def __getitem__(self, row: int) -> int:
+        return int(self.pairs[np.searchsorted(self.rows, row)])
 
 
 def _by_side(values: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +242,7 @@ def _group(layout: Layout, long: str, block: int) -> int:
     return layout.cuts[long].row_range(block)[0] // layout.cuts[other(long)].span
 
 
-def cut_batches(layout: Layout, long: str, offsets: np.ndarray, pairs: int) -> list[range]:
+def cut_batches(layout: Layout, long: str, offsets: Offsets, pairs: int) -> list[range]:
     """Consecutive blocks of the long side that one task writes: about so many pairs, all of one group."""
     batches: list[range] = []
     cut, start = layout.cuts[long], 0
@@ -187,14 +258,14 @@ def cut_batches(layout: Layout, long: str, offsets: np.ndarray, pairs: int) -> l
     return batches
 
 
-def _stretches(layout: Layout, long: str, blocks: range, runs: list[Run], offsets: np.ndarray) -> Iterator[Stretch]:
+def _stretches(layout: Layout, long: str, blocks: range, runs: list[Run], offsets: Offsets) -> Iterator[Stretch]:
     cut = layout.cuts[long]
     begin, end = cut.row_range(blocks.start)[0], cut.row_range(blocks.stop - 1)[1]
     at = bisect.bisect_right(runs, begin, key=lambda run: run.first) - 1
     while at < len(runs) and runs[at].first < end:
         run = runs[at]
         first, stop = max(begin, run.first), min(end, run.first + run.rows)
-        pairs = slice(*(int(offsets[row] - offsets[run.first]) for row in (first, stop)))
+        pairs = slice(*(offsets[row] - offsets[run.first] for row in (first, stop)))
         counts = None if run.counts is None else run.counts[pairs]
         yield Stretch(run.first, run.keys[pairs], counts, run.lengths[first - run.first : stop - run.first])
         at += 1

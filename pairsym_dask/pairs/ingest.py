@@ -1,8 +1,8 @@
 """`ingest`: a pile of pairs into a counts store, without ever holding them all.
 
 Files and frames are parsed in parts; each task puts aside its pairs as small codes with a dictionary of the labels
-they stand for. The dictionaries are merged by hash, part by part, then put in order: that gives every label its row
-number. The rest (sorting, adding up, tiles) is `runs`' and `assemble`'s.
+they stand for. The dictionaries are merged by hash, part by part, then put in order, range by range: that gives every
+label its row number. The rest (sorting, adding up, tiles) is `runs`' and `assemble`'s.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def write_pairs(
         warn_unused(found, columns, stacklevel=4)
         _check_faded(found, half_life)
         parsed, faults = parse_some(found, columns, stages, scratch)
-        placed = place(parsed, columns, stages, scratch, memory, half_life)
+        placed = place(parsed, columns, stages, scratch, half_life)
         if half_life is None and found.stores:  # a copy stays what it was
             placed = replace(placed, faded=found.stores[0].faded)
         name = found.name + (f" (left out: {faults.summary()})" if faults.found else "")
@@ -199,14 +199,14 @@ class Placed:
 
     pieces: list[Piece]
     labels: dict[str, Any]
-    pairs: dict[str, np.ndarray]  # of each symbol, repetitions included
+    starts: dict[str, np.ndarray]  # rows at which a task's worth of pairs begins, and the end
     exact: bool  # counts are whole, and so are their sums
     fading: Fading | None
     faded: tuple[int, int] | None = None  # what the store is to remember of it
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.pairs["users"].size, self.pairs["items"].size
+        return self.labels["users"].size, self.labels["items"].size
 
 
 def place(
@@ -214,14 +214,13 @@ def place(
     columns: Columns,
     stages: Stages,
     scratch: Scratch,
-    memory: Any,
     half_life: HalfLife | None = None,
 ) -> Placed:
     """Number the symbols of parsed pieces in the order of their labels."""
     ranked = {}
     for side in SIDES:
         kind = one_kind(parsed, side, columns)
-        ranked[side] = rank_labels([piece.dictionaries[side] for piece in parsed], side, kind, stages, scratch, memory)
+        ranked[side] = rank_labels([piece.dictionaries[side] for piece in parsed], side, kind, stages, scratch)
     fading = None
     if half_life is not None:
         fading = half_life.fading(max(piece.latest for piece in parsed if piece.latest is not None))
@@ -231,15 +230,15 @@ def place(
         if piece.codes["users"].size
     ]
     whole = all(piece.whole for piece in parsed) and sum(piece.total for piece in parsed) < WHOLE_LIMIT
-    labels, pairs = ({side: getattr(ranked[side], name) for side in SIDES} for name in ("labels", "pairs"))
+    labels, starts = ({side: getattr(ranked[side], name) for side in SIDES} for name in ("labels", "starts"))
     faded = None if fading is None else (fading.half_life, fading.present)
-    return Placed(pieces, labels, pairs, whole and fading is None, fading, faded)
+    return Placed(pieces, labels, starts, whole and fading is None, fading, faded)
 
 
 def group(placed: Placed, stages: Stages, scratch: Scratch) -> list[Run]:
     """Distinct pairs of placed pieces, in order; what led to them is removed from scratch."""
     long = long_side(*placed.shape)
-    runs = group_pieces(stages, scratch, long, placed.pieces, placed.pairs[long], placed.exact)
+    runs = group_pieces(stages, scratch, long, placed.pieces, placed.starts[long], placed.exact)
     scratch.remove("parse")
     scratch.remove("labels")
     return runs

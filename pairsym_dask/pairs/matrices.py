@@ -8,11 +8,12 @@ import numpy as np
 import scipy.sparse
 
 from ..errors import InputError
+from ..settings import SIDES
 from ..store.counts import Counts
 from ..store.scratch import Scratch
-from .assemble import write_store
+from .assemble import Numbers, write_store
 from .checks import WHOLE_LIMIT, check_numbers
-from .runs import Piece, Side, group_pieces, long_side
+from .runs import Piece, Side, group_pieces, long_side, make_ranges
 from .writing import Stages
 
 
@@ -37,9 +38,9 @@ def ingest_matrix(matrix: Any, stages: Stages, scratch: Scratch) -> Counts:
     long = long_side(*shape)
     pairs = np.bincount(users if long == "users" else items, minlength=max(shape))
     exact = all(whole for _, whole, _ in results) and sum(total for _, _, total in results) < WHOLE_LIMIT
-    runs = group_pieces(stages, scratch, long, pieces, pairs, exact)
+    runs = group_pieces(stages, scratch, long, pieces, make_ranges(pairs, stages.rows), exact)
     scratch.remove("parse")
-    labels = {"users": np.arange(shape[0]), "items": np.arange(shape[1])}
+    labels = dict(zip(SIDES, map(Numbers, shape), strict=True))
     return write_store(stages, scratch, shape, runs, labels, "a sparse matrix")
 
 

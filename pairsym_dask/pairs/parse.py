@@ -12,13 +12,12 @@ import pyarrow as pa
 from ..errors import InputError
 from ..settings import SIDES
 from ..store.counts import Counts
-from ..store.cuts import LABELS
 from ..store.scratch import Scratch, Stored
 from .checks import CSV_TEXT, TEXT
 from .faults import Faults
 from .files import ParquetPart
 from .labels import Dictionary, encode_labels
-from .parts import Batch, Columns, FramePart, Part, StorePart, arrow_labels, store_kinds
+from .parts import Batch, Columns, FramePart, Part, StorePart, store_kinds
 from .sources import Found
 from .writing import Stages
 
@@ -58,8 +57,8 @@ def parse(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> t
             graph[wanted[-1]] = (stages.task(_parse_partition, *arguments), partition)
         results += stages.run_graph("parse-pairs", graph, wanted)
     for n, store in enumerate(found.stores):
-        chunks = range(-(-max(store.shape) // LABELS))
-        labels = [(scratch, f"parse/labels-{n}-{k}", store, k) for k in chunks]
+        firsts = range(0, max(store.shape), stages.rows)
+        labels = [(scratch, f"parse/labels-{n}-{k}", store, first, stages.rows) for k, first in enumerate(firsts)]
         results += [([piece], Faults()) for piece in stages.run("read-labels", put_labels, labels)]
     pieces, faults = [], Faults()
     for result in results:
@@ -72,12 +71,12 @@ def parse(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> t
     return pieces, faults
 
 
-def put_labels(scratch: Scratch, key: str, counts: Counts, chunk: int) -> Parsed:
+def put_labels(scratch: Scratch, key: str, counts: Counts, first: int, size: int) -> Parsed:
     """Task: put some labels of a store aside, without pairs, so that symbols that have none stay."""
     codes, dictionaries = {}, {}
     for side in SIDES:
-        rows = counts.cuts[side].rows
-        labels = arrow_labels(counts.some_labels(side, min(chunk * LABELS, rows), min((chunk + 1) * LABELS, rows)))
+        column = counts.columns[side]
+        labels = column.arrow(min(first, len(column)), min(first + size, len(column)))
         all_codes, dictionary = encode_labels(scratch, f"{key}-{side}", labels)
         (none,) = scratch.write(f"{key}-{side}-pairs", np.zeros(len(labels), np.uint32))
         codes[side], dictionaries[side] = all_codes[:0], replace(dictionary, pairs=none)

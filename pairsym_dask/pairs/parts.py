@@ -249,8 +249,8 @@ class StorePart(Part):
         first, stop = counts.cuts[self.side].row_range(self.block)
         tile = counts.read_tile(self.side, self.block, 0)
         labels = {
-            self.side: arrow_labels(counts.some_labels(self.side, first, stop)),
-            short: arrow_labels(counts.some_labels(short, 0, counts.cuts[short].rows)),
+            self.side: counts.columns[self.side].arrow(first, stop),
+            short: counts.columns[short].arrow(0, counts.cuts[short].rows),
         }
         codes = {self.side: np.repeat(np.arange(stop - first), np.diff(tile.indptr)), short: tile.indices}
         for start in range(0, tile.indices.size, rows):
@@ -276,7 +276,3 @@ def store_kinds(counts: Counts) -> tuple[str, str]:
     """What the labels of a store are, users first."""
     users, items = (INTEGER if counts.record["labels"][side] == "int64" else TEXT for side in SIDES)
     return users, items
-
-
-def arrow_labels(labels: np.ndarray) -> pa.Array:
-    return pa.array(labels, pa.large_string() if labels.dtype == object else pa.int64())

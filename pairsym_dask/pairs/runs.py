@@ -23,14 +23,13 @@ class Side:
     """Row numbers of one side's symbols in a piece: codes, and what each code means (nothing: the row itself)."""
 
     codes: Stored
-    rows: tuple[tuple[Stored, Stored], ...] | None = None  # consecutive codes' places in tables of row numbers
+    rows: tuple[Stored, ...] | None = None  # row numbers of consecutive codes
 
     def read(self, scratch: Scratch) -> np.ndarray:
         codes = scratch.read(self.codes)
         if self.rows is None:
             return codes
-        table = np.concatenate([scratch.read(rows)[scratch.read(places)] for places, rows in self.rows])
-        return np.asarray(table[codes])
+        return np.asarray(np.concatenate([scratch.read(rows) for rows in self.rows])[codes])
 
 
 @dataclass(frozen=True)
@@ -142,10 +141,9 @@ def write_run(scratch: Scratch, key: str, first: int, rows: int, keys: np.ndarra
 
 
 def group_pieces(
-    stages: Stages, scratch: Scratch, long: str, pieces: list[Piece], pairs_a_row: np.ndarray, exact: bool
+    stages: Stages, scratch: Scratch, long: str, pieces: list[Piece], starts: np.ndarray, exact: bool
 ) -> list[Run]:
-    """Runs from pieces; `pairs_a_row` counts the pieces' pairs, repetitions included, for the long side's rows."""
-    starts = make_ranges(pairs_a_row, stages.rows)
+    """Runs from pieces; `starts` are the long side's rows at which a task's worth of pairs begins, and the end."""
     scratch.make("dealt")
     tasks: list[Any] = [(scratch, f"dealt/{k}", piece, long, starts) for k, piece in enumerate(pieces)]
     dealt_pieces: list[Dealt] = stages.run("deal-pairs", deal_pairs, tasks)

@@ -22,7 +22,7 @@ from ..store.arrays import ArraySpec, write_block, write_metadata
 from ..store.counts import Counts
 from ..store.counts_writer import begin
 from ..store.scratch import Scratch, Stored
-from .assemble import write_store
+from .assemble import Numbers, write_store
 from .runs import Piece, Run, Side, group_pieces, long_side, make_ranges, write_run
 from .writing import Stages
 
@@ -135,12 +135,13 @@ def simulate(
         runs = [block.run for block in drawn]
     else:
         counts = np.sum([scratch.read(block.item_counts) for block in drawn], axis=0)
-        runs = group_pieces(stages, scratch, "items", [block.piece for block in drawn if block.piece], counts, True)
+        pieces, starts = [block.piece for block in drawn if block.piece], make_ranges(counts, stages.rows)
+        runs = group_pieces(stages, scratch, "items", pieces, starts, True)
     scratch.remove("draws")
     name = (
         f"simulate(users={size[0]}, items={size[1]}, pairs={size[2]}, factors={factors}, random_state={random_state})"
     )
-    labels = {"users": np.arange(model.users), "items": np.arange(model.items)}
+    labels = {"users": Numbers(model.users), "items": Numbers(model.items)}
     return write_store(stages, scratch, (model.users, model.items), runs, labels, name, entries)
 
 

@@ -142,13 +142,13 @@ def _split(
                 "no user has two distinct pairs" if fraction is None else f"no pair fell into a fraction of {fraction}"
             )
             raise InputError(f"nothing can be held out of {parent.path}: {why}")
-        labels = {side: parent.labels(side) for side in SIDES}
         what = "one pair of each user" if fraction is None else f"a fraction of {fraction}"
         source = f"{parent.path} without {what}, random_state {seed}"
         runs = [part.run for part in parts]
-        train = write_store(stages, scratch, parent.shape, runs, labels, source, faded=parent.faded)
+        train = write_store(stages, scratch, parent.shape, runs, parent.columns, source, faded=parent.faded)
     order = np.lexsort((item, user))
-    held_out = pd.DataFrame({"user": labels["users"][user[order]], "item": labels["items"][item[order]]})
+    held = {"users": user[order], "items": item[order]}
+    held_out = pd.DataFrame({side[:-1]: parent.label_rows(side, held[side]) for side in SIDES})
     return train, held_out
 
 

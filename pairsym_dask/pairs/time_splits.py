@@ -119,9 +119,9 @@ def split_by_time(
     columns = Columns(user, item, count, Reading(invalid, separator, encoding, decimal), _wanted(time), Span(None, cut))
     stages = Stages(client, threads, memory, progress)
     with _events(source, path, columns, stages, dict(storage_options or {})) as (found, scratch):
-        later = _later_pairs(found, replace(columns, span=Span(cut, end)), stages, scratch, memory)
+        later = _later_pairs(found, replace(columns, span=Span(cut, end)), stages, scratch)
         parsed, faults = parse_some(found, columns, stages, scratch)
-        placed = place(parsed, columns, stages, scratch, memory, fade)
+        placed = place(parsed, columns, stages, scratch, fade)
         name = f"{found.name} before {as_words(cut)}"
         train = write_placed(placed, stages, scratch, name if placed.fading is None else f"{name} ({placed.fading})")
         tell(stages, found, faults, train)
@@ -203,16 +203,16 @@ def leave_last_out(
     stages = Stages(client, threads, memory, progress)
     with _events(source, path, columns, stages, dict(storage_options or {})) as (found, scratch):
         parsed, faults = parse_some(found, columns, stages, scratch)
-        placed = place(parsed, columns, stages, scratch, memory, fade)
+        placed = place(parsed, columns, stages, scratch, fade)
         held, rest = _take_last(placed, stages, scratch, seed)
         user_row = np.flatnonzero(held >= 0)
         if not user_row.size:
             raise InputError(f"nothing can be held out of {found.name}: no user has two distinct pairs")
-        labels = {side: placed.labels[side][:] for side in SIDES}
         name = f"{found.name} without the last pair of each user, random_state {seed}"
         train = write_placed(rest, stages, scratch, name if placed.fading is None else f"{name} ({placed.fading})")
         tell(stages, found, faults, train)
-    return train, pd.DataFrame({"user": labels["users"][user_row], "item": labels["items"][held[user_row]]})
+    rows = {"users": user_row, "items": held[user_row]}
+    return train, pd.DataFrame({side[:-1]: train.label_rows(side, rows[side]) for side in SIDES})
 
 
 def _wanted(time: Any) -> Any:
@@ -249,11 +249,11 @@ class LaterPairs:
     labels: dict[str, np.ndarray]
 
 
-def _later_pairs(found: Found, columns: Columns, stages: Stages, scratch: Scratch, memory: Any) -> LaterPairs:
+def _later_pairs(found: Found, columns: Columns, stages: Stages, scratch: Scratch) -> LaterPairs:
     """Distinct pairs of the events that are held out."""
     parts = [replace(part, columns=columns) for part in found.parts]
     parsed, _ = parse_some(replace(found, parts=parts), columns, stages, scratch)
-    placed = place(parsed, columns, stages, scratch, memory)
+    placed = place(parsed, columns, stages, scratch)
     long = long_side(*placed.shape)
     pairs: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
     for run in group(placed, stages, scratch):
@@ -277,7 +277,7 @@ def _news(train: Counts, later: LaterPairs, repeats: bool, keep_unknown: bool) -
     if keep_unknown:
         frame = pd.DataFrame({s[:-1]: _like(train, s, later.labels[s])[later.rows[s][kept]] for s in SIDES})
     else:
-        frame = pd.DataFrame({s[:-1]: train.labels(s)[places[s][kept]] for s in SIDES})
+        frame = pd.DataFrame({s[:-1]: train.label_rows(s, places[s][kept]) for s in SIDES})
     frame.attrs |= {"repeated": int(repeated.sum()), "unknown": 0 if keep_unknown else int((~known).sum())}
     return frame
 

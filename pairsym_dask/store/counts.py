@@ -12,20 +12,22 @@ import itertools
 import os
 import reprlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 import scipy.sparse
 from dask.utils import format_bytes
 
 from ..display.cards import card, nearby
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES
-from .arrays import ArraySpec, Sealed
-from .cuts import Cut, Layout, Tile
+from .arrays import ArraySpec, Manifest, Sealed
+from .cuts import Cut, Layout, Tile, label_ends
+from .fields import Fields
+from .labels import Labels, all_whole, arrow_labels
 from .records import CountsRecord, counts_record, read_record, unseal
 from .storage import Storage, open_storage
 
@@ -44,6 +46,7 @@ class Counts:
     kept: tuple[str, ...] = SIDES  # the orders in which pairs are there; a pack for serving has fewer
     faded: tuple[int, int] | None = None  # half-life of the events, and the present of their counts; microseconds
     holds: str = "pairs"  # or "tags": the users are symbols then, the items their tags, the counts weights
+    ends: Manifest = field(default_factory=dict)  # files of the ends of label chunks, beside the content's
 
     @cached_property
     def path(self) -> str:
@@ -75,7 +78,7 @@ class Counts:
 
     @cached_property
     def sealed(self) -> Sealed:
-        return Sealed(self.storage, "", self.record["files"])
+        return Sealed(self.storage, "", {**self.ends, **self.record["files"]})
 
     @property
     def cuts(self) -> dict[str, Cut]:
@@ -155,22 +158,29 @@ class Counts:
         spec = self.marginals[side]
         return self.sealed.read_array(spec) if block is None else self.sealed.read_block(spec, block)
 
+    @cached_property
+    def columns(self) -> dict[str, Labels]:
+        """Labels of both sides, read a chunk at a time."""
+        specs = {side: self.layout.label(side, self.record["labels"][side]) for side in SIDES}
+        return {side: Labels(self.sealed, spec, label_ends(spec)) for side, spec in specs.items()}
+
     def labels(self, side: str) -> np.ndarray:
-        return self._indexes[side].to_numpy()
+        """All labels of a side; `some_labels` and `label_rows` read only what is wanted."""
+        if side not in self._whole:
+            self._whole[side] = pa.chunked_array([arrow_labels(chunk) for chunk in self.columns[side].chunks()])
+        return np.asarray(self._whole[side].to_numpy())
+
+    @cached_property
+    def _whole(self) -> dict[str, pa.ChunkedArray]:
+        return {}
 
     def some_labels(self, side: str, first: int, stop: int) -> np.ndarray:
         """Labels of a range of rows, reading only their chunks."""
-        spec = self.layout.label(side, self.record["labels"][side])
-        size = spec.chunks[0]
-        chunks = [self.sealed.read_block(spec, k) for k in range(first // size, -(-stop // size))]
-        start = first // size * size
-        return np.concatenate([np.empty(0, chunks[0].dtype if chunks else np.int64), *chunks])[
-            first - start : stop - start
-        ]
+        return self.columns[side][first:stop]
 
-    @cached_property
-    def _indexes(self) -> dict[str, pd.Index]:
-        return _LazyIndexes(self)
+    def label_rows(self, side: str, rows: np.ndarray) -> np.ndarray:
+        """Labels of rows, in the given order, reading only their chunks."""
+        return self.columns[side].take(rows)
 
     @property
     def user_ids(self) -> np.ndarray:
@@ -182,11 +192,11 @@ class Counts:
 
     def find(self, side: str, labels: np.ndarray) -> np.ndarray:
         """Row numbers of labels, -1 for unknown ones."""
-        return np.asarray(self._indexes[side].get_indexer(pd.Index(labels)))
+        return self.columns[side].find(labels)
 
     def positions(self, side: str, labels: Any) -> np.ndarray:
         """Row numbers of labels; unknown ones are an error that names them."""
-        wanted = np.atleast_1d(np.asarray(labels, None if _all_whole(labels) else object))
+        wanted = np.atleast_1d(np.asarray(labels, None if all_whole(labels) else object))
         try:
             found = self.find(side, wanted)
         except (TypeError, UnicodeEncodeError):  # of what cannot be in a store: containers, half surrogate pairs
@@ -197,10 +207,14 @@ class Counts:
             raise InputError(
                 f"unknown {side[:-1]} label{'s' if len(unknown) > 1 else ''}: {', '.join(unknown)}"
                 + (f" and {more} more" if more > 0 else "")
-                + f"; the store knows {len(self._indexes[side])} {side}, "
-                f"for instance {self.labels(side)[:1].tolist()[0]!r}"
+                + f"; the store knows {self.cuts[side].rows} {side}, "
+                f"for instance {self.some_labels(side, 0, 1).tolist()[0]!r}"
             )
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A store travels without the labels that have been read."""
+        return {name: value for name, value in self.__dict__.items() if name != "_whole"}
 
     def to_scipy(self) -> scipy.sparse.csr_matrix:
         """The whole matrix in memory.
@@ -268,26 +282,6 @@ class Counts:
                 "on disk": f"{format_bytes(sum(int(size) for size, _ in files.values()))} in {len(files):,} files",
             },
         )
-
-
-class _LazyIndexes(dict[str, pd.Index]):
-    def __init__(self, counts: Counts) -> None:
-        super().__init__()
-        self.counts = counts
-
-    def __missing__(self, side: str) -> pd.Index:
-        counts = self.counts
-        spec = counts.layout.label(side, counts.record["labels"][side])
-        labels, step = counts.sealed.read_array(spec), spec.chunks[0]
-        if not (labels[step::step] > labels[step - 1 : -1 : step]).all():  # inside chunks they rise
-            raise DamagedStoreError(f"labels of {counts.sealed.where(spec.path)} do not rise from chunk to chunk")
-        self[side] = pd.Index(labels)
-        return self[side]
-
-
-def _all_whole(labels: Any) -> bool:
-    values = [labels] if np.isscalar(labels) else labels
-    return all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values)
 
 
 def _gcxs(counts: Counts, block: int) -> Any:
@@ -369,7 +363,10 @@ def counts_as_recorded(storage: Storage) -> Counts:
     there = tuple(side for side in SIDES if side in kept)
     holds = "tags" if record.get("holds") == "tags" else "pairs"
     fading = (faded[0], faded[1]) if faded else None
-    counts = Counts(storage, Layout(**checked["layout"]), checked, there, fading, holds)
+    ends = Fields(record, f"{storage.url}/{RECORD}").manifest("ends") if "ends" in record else {}
+    if not ends.keys() <= {f"{side}/label_ends/{name}" for side in SIDES for name in ("zarr.json", "c.0.0")}:
+        raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: ends lists other files")
+    counts = Counts(storage, Layout(**checked["layout"]), checked, there, fading, holds, ends)
     for side, cut in counts.cuts.items():
         if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
             raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
@@ -383,15 +380,17 @@ def _check_complete(counts: Counts) -> None:
         pairs = counts.record["tiles"][side]
         if len(pairs) != cut.tiles or sum(pairs) != counts.nnz:
             raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
-        label, marginal = counts.layout.label(side, counts.record["labels"][side]), counts.marginals[side]
+        label, marginal = counts.columns[side].spec, counts.marginals[side]
+        ends = [counts.columns[side].ends] if f"{side}/label_ends/c.0.0" in counts.ends else []
         slots, arrays = counts.slots[side] if side in counts.kept else [], counts.pair_arrays[side]
         tiles = len(slots)
         keys = itertools.chain(
             ((array, array.key(k)) for array in (label, marginal) for k in range(array.count)),
+            ((array, array.key(0, 0)) for array in ends),
             ((arrays[2], arrays[2].key(t, 0)) for t in range(tiles)),
             ((array, array.key(t, slot)) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
         )
-        counts.sealed.check_complete(keys, label.count + marginal.count + tiles + 2 * sum(slots))
+        counts.sealed.check_complete(keys, label.count + marginal.count + len(ends) + tiles + 2 * sum(slots))
 
 
 def iterate_rows(counts: Counts, side: str) -> Iterator[tuple[int, Tile]]:

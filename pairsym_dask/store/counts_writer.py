@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import StoreError
 from ..settings import SIDES
-from .arrays import STRING, ArraySpec, Manifest, write_block, write_metadata
+from .arrays import STRING, ArraySpec, Manifest, write, write_block, write_metadata
 from .counts import FORMAT, MARK, RECORD, VERSION, Counts, open_counts
-from .cuts import Layout, Tile
+from .cuts import Layout, Tile, label_ends
 from .ours import ARRAYS, Names
 from .records import canonical, seal
 from .scratch import FOLDERS
@@ -70,31 +70,59 @@ def claim(storage: Storage, what: str, text: bytes, names: Names) -> None:
     storage.write(MARK, text)
 
 
+class LabelChunk(NamedTuple):
+    """A written chunk of labels: its entry in the manifest, its first and its last label."""
+
+    entry: Any
+    first: Any
+    last: Any
+
+
+def write_labels(
+    storage: Storage, layout: Layout, side: str, labels: Any, chunks: range | None = None
+) -> list[LabelChunk]:
+    """Write chunks of labels, all by default, of anything that gives an array for a slice."""
+    spec = layout.label(side, label_dtype(labels.dtype))
+    written = []
+    for k in range(spec.count) if chunks is None else chunks:
+        part = labels[k * spec.chunks[0] : (k + 1) * spec.chunks[0]]
+        first, last = part[[0, -1]].tolist()
+        written.append(LabelChunk(write_block(storage, "", spec, (k,), part), first, last))
+    return written
+
+
+def label_dtype(dtype: np.dtype) -> str:
+    return "int64" if np.issubdtype(dtype, np.integer) else STRING
+
+
+def write_marginal(storage: Storage, layout: Layout, side: str, block: int, sums: np.ndarray) -> Any:
+    """Write the sums of counts of a block's rows; their manifest entry."""
+    return write_block(storage, "", layout.marginal(side), (block,), sums)
+
+
 def finish(
     storage: Storage,
     layout: Layout,
     tile_pairs: dict[str, list[int]],
-    marginals: dict[str, np.ndarray],
-    labels: dict[str, np.ndarray],
+    total: float,
+    labels: dict[str, list[LabelChunk]],
     entries: list[Any],
     source: str,
     faded: tuple[int, int] | None = None,
     holds: str = "pairs",
 ) -> Counts:
-    """Write labels, marginals and metadata, then the record that makes the folder a store."""
-    files: Manifest = {key: (size, check) for key, size, check in entries}
+    """Write metadata and the ends of label chunks, then the record that makes the folder a store.
+
+    `entries` are those of tiles and marginals; `total` is the sum of all counts.
+    """
+    chunks = [chunk.entry for side in SIDES for chunk in labels[side]]
+    files: Manifest = {key: (size, check) for key, size, check in [*entries, *chunks]}
     specs: list[ArraySpec] = []
     dtypes: dict[str, str] = {}
     for side in SIDES:
-        dtypes[side] = "int64" if np.issubdtype(labels[side].dtype, np.integer) else STRING
+        dtypes[side] = "int64" if isinstance(labels[side][0].first, int) else STRING
         slots = max(1, max(layout.slots(pairs) for pairs in tile_pairs[side]))
-        label, marginal = layout.label(side, dtypes[side]), layout.marginal(side)
-        specs += [*layout.pair_arrays(side, slots), label, marginal]
-        for spec, values in ((label, labels[side]), (marginal, marginals[side])):
-            for k in range(spec.grid[0]):
-                part = values[k * spec.chunks[0] : (k + 1) * spec.chunks[0]]
-                key, size, check = write_block(storage, "", spec, (k,), part)
-                files[key] = (size, check)
+        specs += [*layout.pair_arrays(side, slots), layout.label(side, dtypes[side]), layout.marginal(side)]
     files |= write_metadata(storage, "", specs, {"format": FORMAT, "version": VERSION})
     body = {
         "format": FORMAT,
@@ -102,20 +130,37 @@ def finish(
         "layout": asdict(layout),
         "cuts": {side: [cut.block, cut.span] for side, cut in layout.cuts.items()},
         "chunk": layout.chunk,
-        "total": float(marginals["users"].sum()).hex(),
+        "total": total.hex(),
         "labels": dtypes,
         "tiles": tile_pairs,
         "files": files,
     }
     body["content"] = digest(canonical(body))
-    storage.sync()
     # Addresses may carry credentials, which never enter a store.
     told: dict[str, Any] = {"source": re.sub(r"://[^/@\s]*@", "://", source)}
+    ends: Manifest = {}
+    for side in SIDES:
+        ends |= _write_ends(storage, layout.label(side, dtypes[side]), labels[side])
+    if ends:  # beside the content: the same labels give the same digest as in stores without them
+        told["ends"] = ends
     if faded is not None:
         told["faded"] = list(faded)
     if holds != "pairs":
         told["holds"] = holds
+    storage.sync()
     storage.write(RECORD, seal({**body, **told}))
     storage.sync()
     storage.remove(MARK)
     return open_counts(storage)
+
+
+def _write_ends(storage: Storage, label: ArraySpec, chunks: list[LabelChunk]) -> Manifest:
+    """Write first and last label of each chunk, where there are several."""
+    if len(chunks) < 2:
+        return {}
+    spec = label_ends(label)
+    values = np.array([[chunk.first, chunk.last] for chunk in chunks], object if label.dtype == STRING else np.int64)
+    written = [
+        write(storage, f"{spec.path}/zarr.json", spec.metadata()), write_block(storage, "", spec, (0, 0), values)
+    ]  # fmt: skip
+    return {key: (size, check) for key, size, check in written}

@@ -150,3 +150,9 @@ class Layout:
     def label(self, side: str, dtype: str) -> ArraySpec:
         rows = self.cuts[side].rows
         return ArraySpec(f"{side}/label", (rows,), (min(LABELS, rows),), dtype, (side[:-1],), True, "rising")
+
+
+def label_ends(label: ArraySpec) -> ArraySpec:
+    """First and last label of each chunk of labels."""
+    shape = (label.count, 2)
+    return ArraySpec(f"{label.path}_ends", shape, shape, label.dtype, ("chunk", "end"), True)

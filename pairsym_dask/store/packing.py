@@ -57,9 +57,11 @@ def _copy_counts(counts: Counts, storage: Storage, seen: bool) -> None:
     kept = ["users"] if seen and "users" in counts.kept else []
     left_out = tuple(f"by_{side[:-1]}/" for side in ("users", "items") if side not in kept)
     files = {key: entry for key, entry in counts.record["files"].items() if not key.startswith(left_out)}
-    for key in files:
+    for key in (*files, *counts.ends):
         storage.write_soon(f"{COUNTS}/{key}", counts.sealed.read_bytes(key))
     record: dict[str, Any] = {**counts.record, "files": files, "kept": kept}
+    if counts.ends:
+        record["ends"] = counts.ends
     if counts.faded is not None:
         record["faded"] = list(counts.faded)
     storage.write_soon(f"{COUNTS}/{RECORD}", seal(record))

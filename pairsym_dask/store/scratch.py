@@ -18,7 +18,7 @@ NAMES: Names = {"[a-z0-9-]+": None}  # of the files of a step
 FOLDERS: Names = {r"scratch-[0-9a-f]+": {STEP: NAMES}}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A one-dimensional array in a scratch file, or a slice of one; small enough to travel."""
 

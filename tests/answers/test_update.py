@@ -18,8 +18,10 @@ from helpers.command import run, run_here
 from helpers.stores import fitted_arrays
 
 import pairsym_dask as ps
+from pairsym_dask.answers import update
 from pairsym_dask.pairs.ingest import write_pairs
 from pairsym_dask.pairs.parts import Columns
+from pairsym_dask.store import cuts
 from pairsym_dask.store.verify import verify
 
 
@@ -44,6 +46,18 @@ def early(tmp_path_factory):
     counts = ps.ingest(EARLY, folder / "counts.zarr", count="count")
     model = ps.PairedSymbols(factors=4, selection=SELECTION)
     return model.fit(counts, folder / "model.zarr", sweeps=6, progress=False)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_rows_are_found_again_chunk_by_chunk(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(cuts, "LABELS", 7)
+    frames = (draw(150, 60, 1500, 0, text), draw(190, 75, 500, 1, text))
+    old = ps.ingest(frames[0], tmp_path / "old.zarr", count="count")
+    new = ps.ingest([old, frames[1]], tmp_path / "new.zarr", count="count")
+    for side in ("users", "items"):
+        before = {label: row for row, label in enumerate(old.labels(side).tolist())}
+        wanted = [before.get(label, -1) for label in new.labels(side).tolist()]
+        assert update._rows_before(old, new, side).tolist() == wanted
 
 
 def test_weights_by_counts_are_those_of_all_pairs_from_the_start(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from helpers.faults import all_bits, files_of, run_fit, tiny_counts
 import pairsym_dask as ps
 from pairsym_dask.errors import DamagedStoreError, StoreError
 from pairsym_dask.settings import SIDES
+from pairsym_dask.store import cuts
 from pairsym_dask.store.counts import iterate_rows, open_counts
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
@@ -23,12 +24,14 @@ LABELS = {"users": np.array([f"user {n:03d}" for n in range(150)], object), "ite
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a counts store and a model store of three sweeps, the first of them kept."""
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a counts store of several chunks of labels, and a model store of four sweeps, the first kept."""
     folder = tmp_path_factory.mktemp("sound")
-    counts = tiny_counts(folder / "counts.zarr", labels=LABELS)
-    run_fit(counts, folder / "model.zarr", 4, keep=[1])
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuts, "LABELS", 40)
+        counts = tiny_counts(folder / "counts.zarr", labels=LABELS)
+        run_fit(counts, folder / "model.zarr", 4, keep=[1])
+        yield folder
 
 
 def flip(path: Path, rng: random.Random, siblings: list[Path]) -> None:

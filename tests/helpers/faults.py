@@ -21,7 +21,7 @@ from pairsym_dask.settings import SIDES, Settings
 from pairsym_dask.store import local, lock, writers
 from pairsym_dask.store.commit import Commit
 from pairsym_dask.store.counts import Counts
-from pairsym_dask.store.counts_writer import begin, finish, write_tile
+from pairsym_dask.store.counts_writer import begin, finish, write_labels, write_marginal, write_tile
 from pairsym_dask.store.cuts import Layout, Tile
 from pairsym_dask.store.disk import Disk
 from pairsym_dask.store.model_store import ModelStore
@@ -53,16 +53,13 @@ def write_counts(
                 tile = Tile(part.indptr.astype(np.int64), (part.indices + start).astype(np.uint32), part.data)
                 pairs[side][cut.tile(block, group)] = int(part.nnz)
                 entries += write_tile(storage, layout, side, block, group, tile)
-    marginals = {"users": matrix.sum(1), "items": matrix.sum(0)}
-    return finish(
-        storage,
-        layout,
-        pairs,
-        {side: np.asarray(marginals[side], np.float64).ravel() for side in SIDES},
-        labels or {"users": np.arange(matrix.shape[0]), "items": np.arange(matrix.shape[1])},
-        entries,
-        "a test",
-    )
+    labels = labels or {"users": np.arange(matrix.shape[0]), "items": np.arange(matrix.shape[1])}
+    for side, sums in (("users", matrix.sum(1)), ("items", matrix.sum(0))):
+        for block in range(layout.cuts[side].blocks):
+            part = np.asarray(sums, np.float64).ravel()[slice(*layout.cuts[side].row_range(block))]
+            entries.append(write_marginal(storage, layout, side, block, part))
+    written = {side: write_labels(storage, layout, side, labels[side]) for side in SIDES}
+    return finish(storage, layout, pairs, float(matrix.sum()), written, entries, "a test")
 
 
 def tiny_counts(path: Any, users: int = 150, items: int = 11, seed: int = 0, **options: Any) -> Counts:
