@@ -18,6 +18,7 @@ from dask.callbacks import Callback
 from ..errors import PairsymError, SchedulerError
 from ..store.arrays import Manifest, Sealed
 from ..store.storage import Storage
+from .bundles import Hands
 from .progress import Progress
 from .workers import Requirements, memory_trouble, paused_workers, versions
 
@@ -63,15 +64,15 @@ class Graph:
         self.tasks += 1
         return key
 
-    def tree(self, name: str, block: int | str, add_up: Callable[..., Any], keys: list[str]) -> str:
-        """Tasks that add up `keys` in a fixed binary tree; the root."""
+    def tree(self, name: str, block: int | str, add_up: Callable[..., Any], keys: list[str], arity: int = 2) -> str:
+        """Tasks that add up `keys` in a fixed binary tree, `arity` (a power of two) of them each; the root."""
         level = 0
         while len(keys) > 1:
-            pairs = [
-                self.add(f"add-{name}", f"{block}-{level}-{k}", add_up, self.job, keys[k], keys[k + 1])
-                for k in range(0, len(keys) - 1, 2)
+            runs = [keys[k : k + arity] for k in range(0, len(keys), arity)]
+            keys = [
+                run[0] if len(run) == 1 else self.add(f"add-{name}", f"{block}-{level}-{k}", add_up, self.job, *run)
+                for k, run in enumerate(runs)
             ]
-            keys = pairs + keys[len(keys) - len(keys) % 2 :]
             level += 1
         return keys[0]
 
@@ -154,6 +155,12 @@ class Executor:
         if memory is None and limits:
             memory = int(0.5 * min(limits))
         return memory, max(worker["nthreads"] for worker in workers)
+
+    def hands(self) -> Hands:
+        """Who works now: workers may come and go, and are asked for before every sweep."""
+        if self.client is None:
+            return Hands()
+        return Hands(max(1, sum(worker["nthreads"] for worker in _Watch(self.client).workers().values())))
 
     def run(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
         """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster)."""
@@ -313,6 +320,7 @@ class Attempt(Generic[J]):
 
     def __init__(self, job: J, files: Manifest, executor: Executor, display: Progress) -> None:
         self.job, self.files, self.executor, self.display = job, files, executor, display
+        self.hands = executor.hands()
         self._graphs = 0
 
     def written(self) -> Sealed:

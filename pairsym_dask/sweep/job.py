@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,23 @@ class Job:
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
         spec = self.specs[path]
         return sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1)))
+
+    def part(self, sealed: Sealed, side: str, blocks: Iterable[int] | None = None) -> Sealed:
+        """What a task needs of a generation: some blocks of a side (all where none are named), and the tags.
+
+        The manifest of all blocks of the long side would be most of what travels.
+        """
+        blocks = range(len(self.plan.places[side])) if blocks is None else blocks
+        wanted = [
+            spec.key(block, *(0,) * (len(spec.shape) - 1))
+            for path, spec in self.specs.items()
+            if path.startswith(f"{side}/")
+            for block in blocks
+        ]
+        for tagged in self.tags:
+            group = f"{tag_group(tagged)}/"
+            wanted += [key for path, spec in self.specs.items() if path.startswith(group) for key in spec.keys()]
+        return replace(sealed, manifest={key: sealed.manifest[key] for key in wanted if key in sealed.manifest})
 
     # Pairs
 

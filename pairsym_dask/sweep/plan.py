@@ -6,7 +6,7 @@ The memory budget and the number of threads decide only how many tasks are under
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,6 +27,7 @@ PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their ow
 TASKS = 16  # gathering tasks at least, where there are groups enough
 TABLES = 64 * 2**20  # bytes of the long side's tables that a row's pairs may lie in at a time
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
+RUN = 64  # blocks whose sums are added first where a side has more than RUN^2: a driver cannot hold them all
 MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
 
 
@@ -175,6 +176,11 @@ class Plan:
             for side, places in self.places.items()
         }
 
+    @cached_property
+    def run(self) -> int:
+        """Blocks of the long side whose sums are added to one before all are added."""
+        return RUN if len(self.places[self.long]) > RUN**2 else 1
+
     def bundles(self, side: str, most: int) -> list[range]:
         """Blocks of a side in runs of at most so many, of one tile block each."""
         return [blocks[k : k + most] for blocks in self.tile_blocks[side] for k in range(0, len(blocks), most)]
@@ -204,6 +210,10 @@ class Plan:
             blocks = range(first // size, -(-stop // size))
             found.append([blocks[k : k + step] for k in range(0, len(blocks), step)])
         return found
+
+    def visited(self, groups: Iterable[int]) -> list[int]:
+        """Long blocks that some groups of the short side's columns lie in."""
+        return sorted({block for group in groups for run in self.runs[group] for block in run})
 
     @cached_property
     def whole(self) -> dict[str, bool]:
