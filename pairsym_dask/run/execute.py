@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -26,6 +27,7 @@ Nodes = dict[str, Any]  # of a graph, by key
 CONNECT_SECONDS = 20
 LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
 POLL_SECONDS = 1.0
+RETRIES = 2  # of a task that failed, perhaps for a passing reason, perhaps on a worker that lacks something
 STALLED_SECONDS = 25.0  # without a finished task while workers are paused: time to say so
 PAUSED_SECONDS = 300.0  # and time to end
 _AGAIN = "what is committed is safe: run the fit again to go on"
@@ -75,6 +77,16 @@ class Graph:
             ]
             level += 1
         return keys[0]
+
+
+def as_named(nodes: Nodes) -> Any:
+    """A graph with a name of its own for `Client.get`, which would find one by hashing all that is in it: minutes."""
+    try:
+        from dask._expr import LLGExpr
+
+        return LLGExpr(nodes, _determ_token=uuid.uuid4().hex)
+    except (ImportError, TypeError):  # other versions of dask
+        return nodes
 
 
 def connect(address: str) -> Any:
@@ -197,7 +209,7 @@ class Executor:
         from distributed import as_completed
 
         def work() -> list[Any]:
-            futures = self.client.get(nodes, keys, sync=False)
+            futures = self.client.get(as_named(nodes), keys, sync=False, retries=RETRIES)
             try:
                 for future in as_completed(futures, loop=self.client.loop):
                     self._progressed = time.monotonic()

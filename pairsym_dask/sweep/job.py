@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import StoreError
 from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..kernels.turn import turned_table
+from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
-from ..store.counts import Counts
+from ..store.counts import Counts, counts_as_recorded
 from ..store.cuts import Tile
 from ..store.storage import Storage
 from .background import Background
@@ -42,8 +44,23 @@ def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray)
     return np.asarray(((marginal + censored) / PRIOR_PAIRS) ** settings.prior_growth)
 
 
+class Travelling:
+    """A job that travels to a cluster's workers without the record of its counts, which every process reads once."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        counts: Counts = self.__dict__["counts"]
+        return self.__dict__ | {"counts": (counts.storage, counts.digest)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        storage, digest = state["counts"]
+        counts = read_once("counts of a fit", (storage.url, digest), lambda: counts_as_recorded(storage))
+        if counts.digest != digest:
+            raise StoreError(f"{storage.url} holds other counts than those of the fit; ingest into a new store")
+        self.__dict__.update(state, counts=counts)
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(Travelling):
     """What all tasks of a sweep need to know; one node of the graph."""
 
     counts: Counts

@@ -6,8 +6,8 @@ The memory budget and the number of threads decide only how many tasks are under
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,10 +18,11 @@ from ..errors import MemoryBudgetError
 from ..kernels.gradients import SUMS
 from ..kernels.layout import padded_width, statistics_size
 from ..kernels.outer import stride_of
+from ..run.bundles import in_runs
 from ..run.memory import MIB, in_mib, memory_budget
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
-from ..store.cuts import Cut
+from ..store.cuts import Cut, make_cuts
 
 PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their own
 TASKS = 16  # gathering tasks at least, where there are groups enough
@@ -68,13 +69,30 @@ class Place(NamedTuple):
     rows: slice  # in the tile block
 
 
-def _places(cut: Cut, step: int) -> Iterator[Place]:
-    """Blocks of at most `step` rows, none of them in two tile blocks."""
-    for tile in range(cut.blocks):
-        start, end = cut.row_range(tile)
-        for first in range(start, end, step):
-            stop = min(first + step, end)
-            yield Place(first, stop, tile, slice(first - start, stop - start))
+@dataclass(frozen=True)
+class Places(Sequence[Place]):
+    """Where blocks of at most `step` rows lie, none of them in two tile blocks; found when asked for."""
+
+    cut: Cut
+    step: int
+
+    def __len__(self) -> int:
+        whole, last = self.cut.blocks - 1, self.cut.rows - (self.cut.blocks - 1) * self.cut.block
+        return whole * self.each + -(-last // self.step)
+
+    @property
+    def each(self) -> int:
+        """Blocks of a tile block."""
+        return -(-self.cut.block // self.step)
+
+    def __getitem__(self, number: Any) -> Any:
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        tile, k = divmod(number % len(self), self.each)
+        start, end = self.cut.row_range(tile)
+        first = start + k * self.step
+        stop = min(first + self.step, end)
+        return Place(first, stop, tile, slice(first - start, stop - start))
 
 
 @dataclass(frozen=True)
@@ -93,26 +111,45 @@ class Plan:
 
     @staticmethod
     def make(counts: Counts, settings: Settings, solver: str | None = None, tags: int = 0) -> Plan:
-        """A plan with the solver that an earlier sweep was made with, or the one that costs less.
+        """A plan with the solver that an earlier sweep was made with, or the one that costs less."""
+        tiles = {side: max(counts.record["tiles"][side]) for side in SIDES}
+        return Plan._of(counts.cuts, counts.nnz, tiles, counts.layout.count_dtype, settings, solver, tags)
 
-        Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
+    @staticmethod
+    def of_shape(users: int, items: int, pairs: int, settings: Settings) -> Plan:
+        """The plan of a fit to so many distinct pairs, spread evenly, with counts below 256."""
+        cuts = make_cuts(users, items, pairs)
+        tiles = {side: -(-pairs // cuts[side].tiles) for side in SIDES}
+        return Plan._of(cuts, pairs, tiles, "uint8", settings, None, 0)
+
+    @staticmethod
+    def _of(
+        cuts: dict[str, Cut], pairs: int, tiles: dict[str, int], count_dtype: str, settings: Settings,
+        solver: str | None, tags: int,
+    ) -> Plan:  # fmt: skip
+        """Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
         last. Stores whose first sweep was made before that was so go on as they began.
         """
+        users, items = (cuts[side].rows for side in SIDES)
         last = settings.selection == "counts"
-        frozen = last and settings.temperature == 0 and counts.shape[0] >= counts.shape[1]
+        frozen = last and settings.temperature == 0 and users >= items
         stepping = COLD if frozen else GRADIENTS
-        chosen = choose_solver(settings.factors, sum(counts.shape), counts.nnz, stepping)
+        chosen = choose_solver(settings.factors, users + items, pairs, stepping)
         return Plan(
-            counts.cuts,
+            cuts,
             settings.factors,
             np.dtype(settings.dtype).itemsize,
-            {side: max(counts.record["tiles"][side]) for side in SIDES},
-            np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
-            counts.nnz,
+            tiles,
+            np.dtype(settings.dtype if settings.discount else count_dtype).itemsize,
+            pairs,
             solver or chosen + (LAST if last else ""),
             stepping if solver is None or solver.endswith(LAST) else GRADIENTS,
             tags,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: not what follows from it."""
+        return {field.name: self.__dict__[field.name] for field in fields(self)}
 
     @cached_property
     def steps(self) -> int:
@@ -163,18 +200,14 @@ class Plan:
         return {self.long: self.cuts[self.long].block, self.short: step}
 
     @cached_property
-    def places(self) -> dict[str, list[Place]]:
+    def places(self) -> dict[str, Places]:
         """Where every block of rows lies, by side."""
-        return {side: [*_places(self.cuts[side], self.blocks[side])] for side in SIDES}
+        return {side: Places(self.cuts[side], self.blocks[side]) for side in SIDES}
 
     @cached_property
     def tile_blocks(self) -> dict[str, list[range]]:
         """Blocks of rows that each tile block holds, by side."""
-        each = {side: -(-self.cuts[side].block // self.blocks[side]) for side in SIDES}
-        return {
-            side: [range(k, min(k + each[side], len(places))) for k in range(0, len(places), each[side])]
-            for side, places in self.places.items()
-        }
+        return {side: in_runs(len(places), places.each) for side, places in self.places.items()}
 
     @cached_property
     def run(self) -> int:
