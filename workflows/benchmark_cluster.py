@@ -317,7 +317,7 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
     settings = Settings(factors=factors)
     part = options.part if options.before else 1.0
     plan = Plan.of_shape(users, items, pairs, settings)
-    room = make_room(plan, options.memory, 1)
+    room = make_room(plan, options.memory, 1, workers)
     if part < 1:  # the same blocks and shares, fewer of them: users and their pairs, and blocks of items
         cut, few = plan.cuts[plan.long], plan.cuts[plan.short]
         rows = max(1, round(cut.blocks * part)) * cut.block
@@ -371,7 +371,7 @@ def main() -> None:
     parser.add_argument("--shape", default="1e9,1e7,1e11", help="users,items,pairs, or a preset of `ps.simulate`")
     parser.add_argument("--factors", default="64", help="K, several by commas")
     parser.add_argument("--workers", default="16,64,256,512")
-    parser.add_argument("--memory", default="8GiB", help="budget of a worker")
+    parser.add_argument("--memory", default="16GiB", help="budget of a worker")
     parser.add_argument("--before", action="store_true", help="one task a block")
     parser.add_argument("--part", type=float, default=1 / 32, help="of the blocks, with --before")
     parser.add_argument("--weight", type=float, default=1.0, help="of this process's time as the scheduler's")

@@ -9,6 +9,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -151,6 +152,7 @@ class Executor:
                 )
             self.client, self._alone = None, True  # dask itself would still turn to it
         self._progressed = 0.0
+        self.processes = 1  # that share the work, as far as is known
         self.threads = threads or default_threads()
         self._warned = False
 
@@ -158,14 +160,16 @@ class Executor:
         """Memory budget and number of tasks of one process: of the smallest worker when there is a cluster."""
         if self.client is None:
             return memory, self.threads
-        watch = _Watch(self.client)
+        watch, knock = _Watch(self.client), None
         while not (found := watch.workers()):
+            knock = knock or self.client.submit(int, pure=False)  # an adaptive cluster has workers where it has tasks
             time.sleep(POLL_SECONDS)
         self._warn_of_memory(found)
         workers = list(found.values())
         limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
         if memory is None and limits:
             memory = int(0.5 * min(limits))
+        self.processes = len(workers)
         return memory, max(worker["nthreads"] for worker in workers)
 
     def hands(self) -> Hands:
@@ -204,6 +208,19 @@ class Executor:
             if isinstance(answer, PairsymError):
                 raise SchedulerError(f"the dask worker at {address} cannot take part: {answer}")
         return wanted
+
+    def tell_workers(self, function: Callable[[], None]) -> None:
+        """Call something in every worker's process, as far as they can be reached in a few seconds."""
+        if self.client is None or self.client.status != "running":
+            return
+
+        def call() -> None:
+            with suppress(Exception):  # workers that are gone have nothing to give back
+                self.client.run(function, on_error="ignore")
+
+        caller = threading.Thread(target=call, daemon=True, name="pairsym-cluster")
+        caller.start()
+        caller.join(LOST_SECONDS / 3)
 
     def _run_on_cluster(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
         from distributed import as_completed

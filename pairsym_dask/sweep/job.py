@@ -23,7 +23,7 @@ from ..store.storage import Storage
 from .background import Background
 from .discount import Discount
 from .plan import Plan, Room
-from .shelf import SHELF, TABLES, Key
+from .shelf import COUNTS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
 from .turn import Turn
 
@@ -53,7 +53,7 @@ class Travelling:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         storage, digest = state["counts"]
-        counts = read_once("counts of a fit", (storage.url, digest), lambda: counts_as_recorded(storage))
+        counts = read_once(COUNTS, (storage.url, digest), lambda: counts_as_recorded(storage))
         if counts.digest != digest:
             raise StoreError(f"{storage.url} holds other counts than those of the fit; ingest into a new store")
         self.__dict__.update(state, counts=counts)

@@ -305,17 +305,21 @@ class Plan:
         """Partial statistics that wait in the reduction tree."""
         return int(self.statistics_bytes() * (1 + np.ceil(np.log2(len(self.shares)))))
 
-    def shared_bytes(self) -> int:
-        """What every process holds once: the short side's table, weights and selection sums of the items."""
+    def shared_bytes(self, processes: int = 1) -> int:
+        """What every process holds once: the short side's table, weights and selection sums of the items.
+
+        Where the steps of the short side's blocks stand, and their directions, is spread over all processes.
+        """
         short = self.cuts[self.short].rows
         row = self.table_row + (2 * self.factors + 4) * self.itemsize
+        standing = 0
         if self.steps and not self.whole[self.short]:
-            row += 6 * stride_of(padded_width(self.factors)) * self.itemsize  # where the steps stand, and a direction
-        return short * row + 56 * self.cuts["items"].rows + self.tags
+            standing = short * 6 * stride_of(padded_width(self.factors)) * self.itemsize // processes
+        return short * row + standing + 56 * self.cuts["items"].rows + self.tags
 
-    def peak_bytes(self, tasks: int) -> int:
+    def peak_bytes(self, tasks: int, processes: int = 1) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""
-        return MACHINERY + self.shared_bytes() + self.waiting_bytes() + tasks * self.task_bytes()
+        return MACHINERY + self.shared_bytes(processes) + self.waiting_bytes() + tasks * self.task_bytes()
 
 
 @dataclass(frozen=True)
@@ -330,20 +334,20 @@ class Room:
     budget: int
 
 
-def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
-    """Fit a plan into a budget (see `memory_budget`), or refuse with the arithmetic."""
+def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
+    """Fit a plan into a budget (see `memory_budget`) of each process, or refuse with the arithmetic."""
     budget = memory_budget(memory)
-    fixed = plan.peak_bytes(0)
+    fixed = plan.peak_bytes(0, processes)
     fit = (budget - fixed) // plan.task_bytes()
     if fit < 1:
         raise MemoryBudgetError(
             f"a memory budget of {in_mib(budget)} is too small: one task needs {in_mib(plan.task_bytes())}, beside "
-            f"{in_mib(plan.shared_bytes())} for the shared table, {in_mib(plan.waiting_bytes())} for partial sums and "
+            f"{in_mib(plan.shared_bytes(processes))} for the shared table, {in_mib(plan.waiting_bytes())} for partial sums and "
             f"{in_mib(MACHINERY)} for compiled code; "
-            f"give at least {in_mib(plan.peak_bytes(1))}"
+            f"give at least {in_mib(plan.peak_bytes(1, processes))}"
         )
     tasks = int(min(tasks, fit))
-    left = budget - plan.peak_bytes(tasks)
+    left = budget - plan.peak_bytes(tasks, processes)
     bundle = 1
     if plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
         extra = plan.waiting_bytes() + tasks * plan.statistics_bytes()
