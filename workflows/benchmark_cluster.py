@@ -10,10 +10,11 @@ their arithmetic takes on one core; large arrays are stand-ins that say how larg
 some waits until they would have come at --network bytes a second, as if all came from elsewhere; with --store also
 for what it reads and writes at so many bytes a second. Nothing is committed.
 
-Nobody really waits: the event loop has a clock of its own, which moves on by the processor time that this process takes
-and, where all of it sleeps, jumps to the next one to wake. So the scheduler's time counts in full, with that of the
-client and of all workers, as if the scheduler's one core had to do it all (--weight 1; less counts a part of it), and
-other work on the machine does not. --before runs a part of the blocks (--part), as the rest would be the same.
+Nobody really waits: the event loop has a clock of its own, which jumps to the next one to wake where all sleep. It also
+moves on by --task seconds whenever the scheduler hears of a finished task, as its one core would be busy for so long
+(0.95 ms is what a scheduler in a process of its own took, on a busy machine), by the processor time that the driver
+takes between graphs, and by twice what it takes to pickle a graph. Processor time of the simulation itself does not
+count, nor does other work on the machine. --before runs a part of the blocks (--part): the rest is the same.
 """
 
 from __future__ import annotations
@@ -22,22 +23,33 @@ import argparse
 import asyncio
 import logging
 import os
+import pickle
 import selectors
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import benchmarking
 
+if __name__ == "__main__":  # tasks of a module that can be imported are pickled by name; and there is but one clock
+    import benchmark_cluster
+
+    sys.exit(benchmark_cluster.main())
+
 
 class Clock:
-    """Seconds that count: processor time of this process, and what was slept through."""
+    """Seconds that count."""
 
     def __init__(self) -> None:
-        self.skipped, self.weight, self.busy, self._began = 0.0, 1.0, False, time.time()
+        self.skipped, self.task, self.busy, self._began = 0.0, 0.0, False, time.time()
+        self.idle = 0.0  # between graphs, which does not count
 
     def now(self) -> float:
-        return self.skipped + self.weight * time.process_time()
+        return self.skipped
+
+    def counted(self) -> float:
+        return self.skipped - self.idle
 
     def time(self) -> float:
         return self._began + self.now()
@@ -232,8 +244,14 @@ class Jumping(selectors.DefaultSelector):
     """Where nothing is to be done while a graph is under way, the next one to wake is woken at once."""
 
     def select(self, timeout: float | None = None) -> Any:
-        if not CLOCK.busy or not timeout:
+        if not timeout:
             return super().select(timeout)
+        if not CLOCK.busy:
+            began = time.perf_counter()
+            events = super().select(min(timeout, 0.02))
+            passed = time.perf_counter() - began
+            CLOCK.skipped, CLOCK.idle = CLOCK.skipped + passed, CLOCK.idle + passed
+            return events
         events = super().select(0)
         if not events:
             CLOCK.skipped += timeout
@@ -245,6 +263,14 @@ class Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return CLOCK.now()
+
+
+class Timing(Scheduler):
+    """A scheduler that takes its time over every task."""
+
+    def handle_task_finished(self, *arguments: Any, **message: Any) -> None:
+        CLOCK.skipped += CLOCK.task
+        super().handle_task_finished(*arguments, **message)
 
 
 class Simulated:
@@ -274,27 +300,31 @@ class Simulated:
             CLOCK.busy = False
 
 
-def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[float, dict[str, float], int]:
-    """Wall seconds of a sweep's graphs, by graph, and the tasks they had."""
+def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[float, dict[str, float], int, int]:
+    """Seconds of a sweep and of its graphs, the tasks and the bytes that they had."""
     names = ("each", "update_each", "gather_each", "gather_steps", "pick", "add_up")
     kept = {name: getattr(tasks, name) for name in names}
     for name in names:
         setattr(tasks, name, globals()[name])
     taken: dict[str, float] = {}
-    number = 0
+    number = sent = 0
 
     class Timed(Passes):
+        at = time.thread_time()
+
         def run(self, name: str, graph: Any, keys: list[str]) -> Any:
-            nonlocal number
-            number += len(graph.nodes)
-            began = CLOCK.now()
-            try:
-                return super().run(name, graph, keys)
-            finally:
-                taken[name] = CLOCK.now() - began
+            nonlocal number, sent
+            number += graph.tasks
+            CLOCK.skipped += time.thread_time() - self.at
+            began, at = CLOCK.counted(), time.thread_time()
+            sent += len(pickle.dumps(graph.nodes))
+            CLOCK.skipped += 2 * (time.thread_time() - at)
+            found = super().run(name, graph, keys)
+            taken[name], self.at = CLOCK.counted() - began, time.thread_time()
+            return found
 
     try:
-        began = CLOCK.now()
+        began = CLOCK.counted()
         base = Background(job.plan.factors, np.ones(statistics_size(job.plan.factors)))
         old = Sealed(None, "generation-0", manifest)  # type: ignore[arg-type]
         run = Timed(job, dict(manifest), executor, Progress(False, 1))  # type: ignore[arg-type]
@@ -303,7 +333,8 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
         new = run.written()
         items = run.update("items", old, new, users.background, 1.0, t)
         run.finish(run.written(), users.background, items.background, 1.0, {})
-        return CLOCK.now() - began, taken, number
+        CLOCK.skipped += time.thread_time() - run.at
+        return CLOCK.counted() - began, taken, number, sent
     finally:
         for name, value in kept.items():
             setattr(tasks, name, value)
@@ -327,20 +358,17 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         plan = replace(plan, cuts=cuts, pairs=round(pairs * part))
     job = make_job(plan, settings, room, options)
     manifest = {key: (8, DIGEST) for spec in job.specs.values() for key in spec.keys()}
-    wall, taken, nodes, cpu, came = 0.0, {}, 0, 0.0, 0
+    wall, taken, nodes, sent, came = 0.0, {}, 0, 0, 0
 
     async def run() -> None:
-        nonlocal wall, taken, nodes, cpu, came
+        nonlocal wall, taken, nodes, sent, came
         loop = asyncio.get_running_loop()
-        async with Scheduler(protocol="inproc", dashboard_address=None, dashboard=False) as scheduler:
+        async with Timing(protocol="inproc", dashboard_address=None, dashboard=False) as scheduler:
             crew = [Worker(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(workers)]
             await asyncio.gather(*crew)
             async with Client(scheduler.address, asynchronous=True) as client:
                 executor = Simulated(loop, client, 0 if options.before else workers)
-                cpu = time.process_time()
-                found = await asyncio.to_thread(sweep, job, executor, manifest)
-                wall, taken, nodes = found
-                cpu = time.process_time() - cpu
+                wall, taken, nodes, sent = await asyncio.to_thread(sweep, job, executor, manifest)
                 came = sum(entry["total"] for worker in crew for entry in worker.transfer_incoming_log)
             await asyncio.gather(*(worker.close() for worker in crew))
 
@@ -349,16 +377,16 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
     arithmetic = sum(sweep_seconds(plan).values())
     line = {
         "shape": [users, items, pairs], "factors": factors, "workers": workers, "before": options.before, "part": part,
-        "weight": CLOCK.weight, "tasks": nodes, "arithmetic": arithmetic, "wall": wall,
-        "efficiency": arithmetic / (workers * wall), "overhead": cpu / nodes, "travelled": came,
+        "task": CLOCK.task, "tasks": nodes, "arithmetic": arithmetic, "wall": wall,
+        "efficiency": arithmetic / (workers * wall), "graph_bytes": sent, "travelled": came,
         "store": options.store, "graphs": taken,
         "objects": len(manifest),
     }  # fmt: skip
     print(
         f"{'before' if options.before else 'after':6} {options.shape:14} K = {factors:3}, {workers:4} workers: "
-        f"{nodes:8,} nodes"
+        f"{nodes:8,} tasks"
         f"{f' of 1/{1 / part:.0f} of a sweep' if part < 1 else ''}, {arithmetic:9.1f} core-s, {wall:8.1f} s, "
-        f"efficiency {line['efficiency']:6.1%}, {1e3 * line['overhead']:.2f} ms of this core a node, "
+        f"efficiency {line['efficiency']:6.1%}, {sent / 1e6:.0f} MB of graphs, "
         f"{came / 1e9:.1f} GB between workers, load {os.getloadavg()[0]:.1f}; "
         + ", ".join(f"{name} {seconds:.1f}" for name, seconds in line["graphs"].items()),
         flush=True,
@@ -374,13 +402,13 @@ def main() -> None:
     parser.add_argument("--memory", default="16GiB", help="budget of a worker")
     parser.add_argument("--before", action="store_true", help="one task a block")
     parser.add_argument("--part", type=float, default=1 / 32, help="of the blocks, with --before")
-    parser.add_argument("--weight", type=float, default=1.0, help="of this process's time as the scheduler's")
+    parser.add_argument("--task", type=float, default=0.95e-3, help="seconds of the scheduler, a task")
     parser.add_argument("--network", type=float, default=1e9, help="bytes a second into a worker")
     parser.add_argument("--store", type=float, default=0.0, help="bytes a second of a worker's store [default: free]")
     parser.add_argument("--name", default="cluster", help="of the file of results")
     parser.add_argument("--results", default="workflows/results")
     options = parser.parse_args()
-    CLOCK.weight = options.weight
+    CLOCK.task = options.task
     logging.getLogger("distributed").setLevel(logging.ERROR)
     lines = [
         measure(options, int(workers), int(factors))
@@ -388,9 +416,3 @@ def main() -> None:
         for workers in options.workers.split(",")
     ]
     benchmarking.save(options.name, {"load": os.getloadavg()[0], "lines": lines}, options.results)
-
-
-if __name__ == "__main__":
-    import benchmark_cluster  # tasks of a module that can be imported are pickled by name
-
-    benchmark_cluster.main()

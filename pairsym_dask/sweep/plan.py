@@ -342,8 +342,8 @@ def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
     if fit < 1:
         raise MemoryBudgetError(
             f"a memory budget of {in_mib(budget)} is too small: one task needs {in_mib(plan.task_bytes())}, beside "
-            f"{in_mib(plan.shared_bytes(processes))} for the shared table, {in_mib(plan.waiting_bytes())} for partial sums and "
-            f"{in_mib(MACHINERY)} for compiled code; "
+            f"{in_mib(plan.shared_bytes(processes))} for the shared table, {in_mib(plan.waiting_bytes())} for partial "
+            f"sums and {in_mib(MACHINERY)} for compiled code; "
             f"give at least {in_mib(plan.peak_bytes(1, processes))}"
         )
     tasks = int(min(tasks, fit))
