@@ -14,7 +14,7 @@ Nobody really waits: the event loop has a clock of its own, which jumps to the n
 moves on by --task seconds whenever the scheduler hears of a finished task, as its one core would be busy for so long
 (0.95 ms is what a scheduler in a process of its own took, on a busy machine), by the processor time that the driver
 takes between graphs, and by twice what it takes to pickle a graph. Processor time of the simulation itself does not
-count, nor does other work on the machine. --before runs a part of the blocks (--part): the rest is the same.
+count, nor does other work on the machine. --part runs a part of the blocks: users and items are fewer.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
     else:
         users, items, pairs = (round(float(number)) for number in options.shape.split(","))
     settings = Settings(factors=factors)
-    part = options.part if options.before else 1.0
+    part = options.part or (1 / 32 if options.before else 1.0)
     plan = Plan.of_shape(users, items, pairs, settings)
     room = make_room(plan, options.memory, 1, workers)
     if part < 1:  # the same blocks and shares, fewer of them: users and their pairs, and blocks of items
@@ -401,7 +401,7 @@ def main() -> None:
     parser.add_argument("--workers", default="16,64,256,512")
     parser.add_argument("--memory", default="16GiB", help="budget of a worker")
     parser.add_argument("--before", action="store_true", help="one task a block")
-    parser.add_argument("--part", type=float, default=1 / 32, help="of the blocks, with --before")
+    parser.add_argument("--part", type=float, help="of the blocks [default: all, before 1/32]")
     parser.add_argument("--task", type=float, default=0.95e-3, help="seconds of the scheduler, a task")
     parser.add_argument("--network", type=float, default=1e9, help="bytes a second into a worker")
     parser.add_argument("--store", type=float, default=0.0, help="bytes a second of a worker's store [default: free]")
