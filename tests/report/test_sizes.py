@@ -83,7 +83,7 @@ def test_the_command_tells_disk_memory_and_time(folder):
 
 def test_a_cluster_is_planned_with_what_limits_it(folder):
     words = ("--users", "1e9", "--items", "1e7", "--pairs", "1e11", "--factors", "64", "--memory", "16GiB")
-    done = run_here("plan", *words, "--workers", "256", "--deadline", "90d", cwd=folder)
+    done = run_here("plan", *words, "--workers", "256", "--deadline", "90D", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert re.search(
         r"on 256 workers of 1 threads \(arithmetic .*, scheduler .*, network .*, store .*; limited by", done.stdout
