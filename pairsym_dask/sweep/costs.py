@@ -9,7 +9,7 @@ from .plan import COLD, Plan
 
 UPDATE, GATHER, STEP, SELECT, FINISH, START = "update", "gather", "step", "select", "finish", "start"
 # Nanoseconds: a pair, its K, its K^2; a row, its K, its K^2; rows of the long side, or of the short one where it is
-# gathered for. By the tasks of sweeps on one thread at K = 20 and 64: 620,000 x 12,000 and 1e6 x 1e5 symbols, movielens.
+# gathered for. Read off the tasks of sweeps on one thread at K = 20 and 64, of simulated pairs, on a busy machine.
 COSTS: dict[str, dict[str, tuple[float, ...]]] = {
     "cholesky": {
         UPDATE: (30.0, 2.0, 0.1, 100.0, 0.0, 0.4),

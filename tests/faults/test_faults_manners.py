@@ -98,7 +98,11 @@ def test_workers_that_come_and_go_change_no_bit(counts: Counts, reference: dict[
 
         def look(*_: Any) -> None:
             sizes.append(len(cluster.workers))
-            cluster.scale(3 if len(sizes) == 1 else 1)
+            if len(sizes) == 1:
+                cluster.scale(3)
+                client.wait_for_workers(3)
+            else:
+                cluster.scale(1)
 
         found = bits(cluster_fit(counts, tmp_path / "model.zarr", client, "cold", callback=look))
     assert found == reference["cold"]
