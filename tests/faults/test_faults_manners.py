@@ -154,6 +154,7 @@ def test_workers_that_spill_all_they_hold_change_no_bit(
         dask.config.set(settings),
         local_cluster(2, memory_limit="2GiB") as cluster,
         Client(cluster, set_as_default=False) as client,
+        pytest.warns(UserWarning, match="spilled to disk"),
     ):
         assert bits(cluster_fit(counts, tmp_path / "model.zarr", client, "stepped")) == reference["stepped"]
 
