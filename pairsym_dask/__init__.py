@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test keeps it the sam
     from .pairs.time_splits import leave_last_out as leave_last_out
     from .pairs.time_splits import split_by_time as split_by_time
     from .report.calibrate import calibrate as calibrate
+    from .report.sizes import plan as plan
     from .rolling import roll as roll
     from .store.counts import Counts as Counts
     from .store.counts import open_counts as open_counts
@@ -58,6 +59,7 @@ else:
         "compare": "evaluation.evaluate",
         "tune": "evaluation.tune",
         "calibrate": "report.calibrate",
+        "plan": "report.sizes",
         "benchmark": "benchmarks.benchmark",
         "PairsymError": "errors",
         "InputError": "errors",

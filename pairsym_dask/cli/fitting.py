@@ -34,15 +34,34 @@ def setting_options(function: Any) -> Any:
 @click.option("--users", type=float, help="How many, such as 2e6.")
 @click.option("--items", type=float, help="How many.")
 @click.option("--pairs", type=float, help="How many distinct ones.")
-@click.option("--memory", metavar="SIZE", help="Say what this budget of a process is enough for, such as 2GiB.")
-@click.option("--threads", type=click.IntRange(1), help="Tasks under way at a time [default: all cores].")
+@click.option("--workers", type=click.IntRange(1), help="Worker processes of a cluster [default: one process].")
+@click.option("--memory", metavar="SIZE", help="Budget of a process, such as 2GiB.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="Tasks at a time in a process [default: all cores, of a worker 1]."
+)
+@click.option("--sweeps", type=click.IntRange(1), default=20, show_default=True, help="Of the fit.")
+@click.option("--deadline", metavar="LENGTH", help="Such as 2h: look for the cheapest cluster that makes it.")
+@click.option("--measure", "measured", is_flag=True, help="Measure this machine by a small fit.")
+@click.option(
+    "--rate",
+    "rates",
+    metavar="NAME=NUMBER",
+    multiple=True,
+    help="A known rate: speed, task, network, read, write, call, writes.",
+)
 @setting_options
-def plan(counts: str | None, memory: str | None, threads: int | None, **options: Any) -> None:
-    """Say how much disk, memory and time a fit will take: to a store COUNTS, or to so many pairs."""
-    from ..report.sizes import describe_sizes
+def plan(counts: str | None, rates: tuple[str, ...], **options: Any) -> None:
+    """Say what a fit will take, on a machine or a cluster: to a store COUNTS, or to so many pairs."""
+    from ..report.sizes import plan as run
 
-    shape = {side: options.pop(side) for side in ("users", "items", "pairs")}
-    click.echo(describe_sizes(counts, shape, options, memory, threads))
+    known = {}
+    for rate in rates:
+        name, _, number = rate.partition("=")
+        try:
+            known[name] = float(number)
+        except ValueError:
+            raise click.UsageError(f"a rate is given as NAME=NUMBER, not {rate!r}") from None
+    click.echo(run(counts, rates=known, **options))
 
 
 @click.command()

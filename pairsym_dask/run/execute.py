@@ -6,8 +6,10 @@ import os
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,6 +20,7 @@ from dask.callbacks import Callback
 from ..errors import PairsymError, SchedulerError
 from ..store.arrays import Manifest, Sealed
 from ..store.storage import Storage
+from .bundles import Hands
 from .progress import Progress
 from .workers import Requirements, memory_trouble, paused_workers, versions
 
@@ -25,6 +28,7 @@ Nodes = dict[str, Any]  # of a graph, by key
 CONNECT_SECONDS = 20
 LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
 POLL_SECONDS = 1.0
+RETRIES = 2  # of a task that failed, perhaps for a passing reason, perhaps on a worker that lacks something
 STALLED_SECONDS = 25.0  # without a finished task while workers are paused: time to say so
 PAUSED_SECONDS = 300.0  # and time to end
 _AGAIN = "what is committed is safe: run the fit again to go on"
@@ -63,17 +67,27 @@ class Graph:
         self.tasks += 1
         return key
 
-    def tree(self, name: str, block: int | str, add_up: Callable[..., Any], keys: list[str]) -> str:
-        """Tasks that add up `keys` in a fixed binary tree; the root."""
+    def tree(self, name: str, block: int | str, add_up: Callable[..., Any], keys: list[str], arity: int = 2) -> str:
+        """Tasks that add up `keys` in a fixed binary tree, `arity` (a power of two) of them each; the root."""
         level = 0
         while len(keys) > 1:
-            pairs = [
-                self.add(f"add-{name}", f"{block}-{level}-{k}", add_up, self.job, keys[k], keys[k + 1])
-                for k in range(0, len(keys) - 1, 2)
+            runs = [keys[k : k + arity] for k in range(0, len(keys), arity)]
+            keys = [
+                run[0] if len(run) == 1 else self.add(f"add-{name}", f"{block}-{level}-{k}", add_up, self.job, *run)
+                for k, run in enumerate(runs)
             ]
-            keys = pairs + keys[len(keys) - len(keys) % 2 :]
             level += 1
         return keys[0]
+
+
+def as_named(nodes: Nodes) -> Any:
+    """A graph with a name of its own for `Client.get`, which would find one by hashing all that is in it: minutes."""
+    try:
+        from dask._expr import LLGExpr
+
+        return LLGExpr(nodes, _determ_token=uuid.uuid4().hex)
+    except (ImportError, TypeError):  # other versions of dask
+        return nodes
 
 
 def connect(address: str) -> Any:
@@ -138,6 +152,7 @@ class Executor:
                 )
             self.client, self._alone = None, True  # dask itself would still turn to it
         self._progressed = 0.0
+        self.processes = 1  # that share the work, as far as is known
         self.threads = threads or default_threads()
         self._warned = False
 
@@ -145,15 +160,23 @@ class Executor:
         """Memory budget and number of tasks of one process: of the smallest worker when there is a cluster."""
         if self.client is None:
             return memory, self.threads
-        watch = _Watch(self.client)
+        watch, knock = _Watch(self.client), None
         while not (found := watch.workers()):
+            knock = knock or self.client.submit(int, pure=False)  # an adaptive cluster has workers where it has tasks
             time.sleep(POLL_SECONDS)
         self._warn_of_memory(found)
         workers = list(found.values())
         limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
         if memory is None and limits:
             memory = int(0.5 * min(limits))
+        self.processes = len(workers)
         return memory, max(worker["nthreads"] for worker in workers)
+
+    def hands(self) -> Hands:
+        """Who works now: workers may come and go, and are asked for before every sweep."""
+        if self.client is None:
+            return Hands()
+        return Hands(max(1, sum(worker["nthreads"] for worker in _Watch(self.client).workers().values())))
 
     def run(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
         """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster)."""
@@ -186,11 +209,24 @@ class Executor:
                 raise SchedulerError(f"the dask worker at {address} cannot take part: {answer}")
         return wanted
 
+    def tell_workers(self, function: Callable[[], None]) -> None:
+        """Call something in every worker's process, as far as they can be reached in a few seconds."""
+        if self.client is None or self.client.status != "running":
+            return
+
+        def call() -> None:
+            with suppress(Exception):  # workers that are gone have nothing to give back
+                self.client.run(function, on_error="ignore")
+
+        caller = threading.Thread(target=call, daemon=True, name="pairsym-cluster")
+        caller.start()
+        caller.join(LOST_SECONDS / 3)
+
     def _run_on_cluster(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
         from distributed import as_completed
 
         def work() -> list[Any]:
-            futures = self.client.get(nodes, keys, sync=False)
+            futures = self.client.get(as_named(nodes), keys, sync=False, retries=RETRIES)
             try:
                 for future in as_completed(futures, loop=self.client.loop):
                     self._progressed = time.monotonic()
@@ -313,6 +349,7 @@ class Attempt(Generic[J]):
 
     def __init__(self, job: J, files: Manifest, executor: Executor, display: Progress) -> None:
         self.job, self.files, self.executor, self.display = job, files, executor, display
+        self.hands = executor.hands()
         self._graphs = 0
 
     def written(self) -> Sealed:

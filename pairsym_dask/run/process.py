@@ -33,3 +33,9 @@ def read_once(kind: str, key: Hashable, read: Callable[[], T]) -> T:
             _kept[kind] = (key, read())
         value: T = _kept[kind][1]
         return value
+
+
+def let_go(kind: str) -> None:
+    """Keep nothing of a kind any more; who has it at hand goes on with it."""
+    with _lock:
+        _kept.pop(kind, None)

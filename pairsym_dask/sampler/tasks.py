@@ -22,6 +22,7 @@ from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from ..store.cuts import Tile
 from ..store.storage import Storage
+from ..sweep.job import Travelling
 from ..sweep.plan import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
@@ -47,7 +48,7 @@ ARRAYS = ("traits", "bias", "selection")
 
 
 @dataclass(frozen=True)
-class DrawJob:
+class DrawJob(Travelling):
     """What all tasks of a sweep need to know; one node of the graph."""
 
     counts: Counts

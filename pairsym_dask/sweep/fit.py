@@ -82,7 +82,7 @@ def fit(
     executor = Executor(client, threads)
     priors = {side: TagPrior.make(side, tags[side], counts) for side in SIDES if tags and side in tags}
     plan = Plan.make(counts, settings, solver_of(store), sum(prior.nbytes(settings) for prior in priors.values()))
-    room = make_room(plan, *executor.resources(memory))
+    room = make_room(plan, *executor.resources(memory), executor.processes)
     with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
         run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, needed, warm, priors)
         return run.go_on(sweeps, tol, callback)
@@ -106,6 +106,7 @@ def held(
             yield executor.check_workers(tokens)
         finally:
             forget()  # the next fit, or the rest of a notebook, wants the memory
+            executor.tell_workers(forget)
 
 
 @dataclass

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..kernels.rows import SQUARE, WEIGHT
+from ..run.bundles import ARITY
 from ..run.execute import Attempt, Graph
 from ..settings import other
 from ..store.arrays import Sealed
@@ -19,10 +21,12 @@ from ..store.commit import Commit
 from . import start, tags, tasks
 from . import steps as by_steps
 from .background import Background, lambda_of, observed_message, update_xi_star, whole_message
+from .costs import FINISH, GATHER, SELECT, START, UPDATE, pass_seconds
 from .discount import Discount
 from .elbo import SideSums, log_sum_exp
 from .job import Job
 from .record import decode_background
+from .spread import Spread, spread
 from .start import Earlier
 from .steps import Gathering
 
@@ -53,6 +57,12 @@ class Weights:
     def block(self, number: int) -> np.ndarray | None:
         return None if self.logits is None else self.logits[number]
 
+    def hold(self, graph: Graph, blocks: Iterable[int]) -> list[str | None]:
+        """A key for each of some blocks, None where the generation before holds them."""
+        if self.logits is None:
+            return [None for _ in blocks]
+        return [graph.hold(f"logits-{block}", self.logits[block]) for block in blocks]
+
 
 @dataclass(frozen=True)
 class End:
@@ -80,59 +90,66 @@ class Passes(Attempt[Job]):
         whole = self._powers(side) if self.job.settings.selection == "counts" else None
         graph = self.new_graph()
         keys = [
-            graph.add(f"start-{side}", block, start.start_block, graph.job, side, whole, block)
-            for block in range(len(self.job.plan.places[side]))
+            graph.add(f"start-{side}", run[0], tasks.update_each, graph.job, start.start_block, (2,), side, whole, run)
+            for run in self._runs(side, START)
         ]
-        return self._close(side, self.run(f"start {side}", graph, keys))
+        return self._close(side, self._run_each(f"start {side}", graph, keys))
 
     def take_over(self, side: str, earlier: Earlier, rows: np.ndarray) -> Half:
         """Sweep 0 of one side from the rows of an earlier fit."""
         whole = self._powers(side) if self.job.settings.selection == "counts" else None
-        graph = self.new_graph()
+        graph, places = self.new_graph(), self.job.plan.places[side]
         source = graph.hold("earlier", earlier)
         keys = []
-        for block, place in enumerate(self.job.plan.places[side]):
-            mine = rows[place.first : place.stop]
-            keys.append(
-                graph.add(
-                    f"take-over-{side}", block, start.take_over_block, graph.job, side, source, whole, mine, block
-                )
-            )
-        return self._close(side, self.run(f"start {side}", graph, keys))
+        for run in self._runs(side, START):
+            mine = [rows[places[block].first : places[block].stop] for block in run]
+            shared = graph.job, start.take_over_block, (3, 4), side, source, whole, mine, run
+            keys.append(graph.add(f"take-over-{side}", run[0], tasks.update_each, *shared))
+        return self._close(side, self._run_each(f"start {side}", graph, keys))
 
     def update(self, side: str, own: Sealed, its: Sealed, base: Background, xi_star: float, weights: Weights) -> Half:
         """The half-sweep of one side: q(pi), s, q(b_i) and q(u_i), row by row."""
-        graph = self.new_graph()
-        old, others, ground = graph.hold("own", own), graph.hold("its", its), graph.hold("background", base)
-        star = 2 * lambda_of(xi_star)
-        whole = self.job.plan.whole[side]
-        if self.job.plan.steps and not whole:
-            return self._close(
-                side,
-                self.run(
-                    f"update {side}",
-                    graph,
-                    self._descend(graph, Gathering(side, own, its, star, [], weights.log_z, range(0)), ground, weights),
-                ),
-            )
-        stats = [] if whole else self._gather(graph, side, old, others, star, weights)
-        keys = []
-        for block in range(len(self.job.plan.places[side])):
-            logits = weights.block(block)
-            rest = (None if logits is None else graph.hold(f"logits-{block}", logits), weights.log_z, block)
-            task, source = (tasks.update_block, others) if whole else (tasks.solve_block, stats[block])
-            keys.append(graph.add(f"update-{side}", block, task, graph.job, side, old, source, ground, star, *rest))
-        return self._close(side, self.run(f"update {side}", graph, keys))
+        graph, plan = self.new_graph(), self.job.plan
+        ground, star, name = graph.hold("background", base), 2 * lambda_of(xi_star), f"update {side}"
+        if side == plan.long:
+            others = graph.hold("its", self.job.part(its, plan.short))
+            keys = [
+                graph.add(
+                    f"update-{side}", run[0], tasks.update_each, graph.job, tasks.update_block, (5, 7), side,
+                    self.job.part(own, side, run), others, ground, star, weights.hold(graph, run), weights.log_z, run,
+                )
+                for run in self._runs(side, UPDATE)
+            ]  # fmt: skip
+            return self._close(side, self._run_each(name, graph, keys))
+        old = graph.hold("own", self.job.part(own, side))
+        if plan.whole[side]:
+            others = graph.hold("its", self.job.part(its, plan.long))
+            keys = [
+                graph.add(
+                    f"update-{side}", run[0], tasks.update_each, graph.job, tasks.update_block, (5, 7), side, old,
+                    others, ground, star, weights.hold(graph, run), weights.log_z, run,
+                )
+                for run in self.hands.bundles(len(plan.places[side]), pass_seconds(plan, GATHER))
+            ]  # fmt: skip
+        elif plan.steps:
+            every = Gathering(side, own, its, star, [], weights.log_z, range(0))
+            keys = self._descend(graph, every, ground, weights)
+        else:
+            keys = self._solve(graph, side, old, its, ground, star, weights)
+        return self._close(side, self._run_each(name, graph, keys))
 
     def select(self, side: str, own: Sealed, its: Sealed) -> tuple[list[np.ndarray], Observed]:
         """Selection statistics of every block of a side, and what they say of xi*."""
         graph = self.new_graph()
-        old = graph.hold("own", own)
-        stats = self._select(graph, side, old, graph.hold("its", its))
+        old = graph.hold("own", self.job.part(own, side)) if side == self.job.plan.short else None
+        stats = self._select(graph, side, own, its)
         keys = [
-            graph.add(f"observe-{side}", block, tasks.observed_sums, graph.job, side, old, key, block)
+            graph.add(
+                f"observe-{side}", block, tasks.observed_sums, graph.job, side,
+                old or self.job.part(own, side, range(block, block + 1)), key, block,
+            )
             for block, key in enumerate(stats)
-        ]
+        ]  # fmt: skip
         results = self.run(f"select {side}", graph, stats + keys)
         weight, square = (float(total) for total in np.array(results[len(stats) :]).sum(0))
         return results[: len(stats)], Observed(weight, square)
@@ -142,15 +159,23 @@ class Passes(Attempt[Job]):
     ) -> Weights:
         """s or t of a side from its selection statistics; None where they are fixed."""
         graph = self.new_graph()
-        old, ground = graph.hold("own", own), graph.hold("background", base)
-        keys = [
-            graph.add(
-                f"weigh-{side}", block, tasks.weigh_block, graph.job, side, old,
-                None if stats is None else graph.hold(f"selection-{block}", stats[block]), ground, xi_star, block,
+        ground = graph.hold("background", base)
+        keys = []
+        for run in self._runs(side, START):
+            theirs = [None if stats is None else graph.hold(f"selection-{block}", stats[block]) for block in run]
+            shared = (
+                graph.job,
+                tasks.weigh_block,
+                (2, 5),
+                side,
+                self.job.part(own, side, run),
+                theirs,
+                ground,
+                xi_star,
+                run,
             )
-            for block in range(len(self.job.plan.places[side]))
-        ]  # fmt: skip
-        weighed = self.run(f"weigh {side}", graph, keys)
+            keys.append(graph.add(f"weigh-{side}", run[0], tasks.each, *shared))
+        weighed = self._run_each(f"weigh {side}", graph, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
     def finish(
@@ -162,21 +187,29 @@ class Passes(Attempt[Job]):
         Where it is to `renew` xi*, that is found from the same pass. Beside it the tags of both sides are updated, from
         what was `before`.
         """
-        graph = self.new_graph()
-        whole, ground = graph.hold("state", state), graph.hold("background", base)
-        stats: list[Any] = [None] * len(self.job.plan.places["users"])
-        if self.job.plan.long != "users":
-            stats = self._select(graph, "users", whole, whole)
+        graph, plan = self.new_graph(), self.job.plan
+        ground, others = graph.hold("background", base), graph.hold("its", self.job.part(state, plan.short))
+        stats: list[Any] = [None] * len(plan.places["users"])
+        if plan.long != "users":
+            stats = self._select(graph, "users", state, state)
         keys = [
-            graph.add("finish-users", block, tasks.finish_block, graph.job, whole, key, ground, xi_star, block)
-            for block, key in enumerate(stats)
-        ]
-        tagging = [
-            graph.add(f"tags-{side}", 0, tags.fit_tags, graph.job, side, graph.hold(f"tags-before-{side}", old), whole)
-            for side, old in before.items()
-        ]
-        results = self.run("bound", graph, keys + tagging)
-        results, tagged = results[: len(keys)], results[len(keys) :]
+            graph.add(
+                "finish-users", run[0], tasks.each, graph.job, tasks.finish_block, (2, 5),
+                self.job.part(state, "users", run), others, [stats[block] for block in run], ground, xi_star, run,
+            )
+            for run in self._runs("users", FINISH)
+        ]  # fmt: skip
+        tagging = []
+        if before:
+            whole = graph.hold("state", state)
+            tagging = [
+                graph.add(
+                    f"tags-{side}", 0, tags.fit_tags, graph.job, side, graph.hold(f"tags-before-{side}", old), whole
+                )
+                for side, old in before.items()
+            ]
+        found = self.run("bound", graph, keys + tagging)
+        results, tagged = [result for some in found[: len(keys)] for result in some], found[len(keys) :]
         self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
         self.files |= {result.entry[0]: result.entry[1:] for result in results}
         shown = float(np.sum([result.shown for result in results]))
@@ -192,102 +225,173 @@ class Passes(Attempt[Job]):
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""
-        graph = self.new_graph()
-        keys = [
-            graph.add("measure", block, start.sum_columns, graph.job, block)
-            for block in range(self.job.plan.cuts[self.job.plan.long].blocks)
-        ]
-        (sums,) = self.run("measure", graph, [graph.tree("measure", 0, tasks.add_up, keys)])
+        graph, plan = self.new_graph(), self.job.plan
+        runs = self.hands.aligned(plan.cuts[plan.long].blocks, pass_seconds(plan, START))
+        keys = [graph.add("measure", run[0], tasks.gather_each, graph.job, start.sum_columns, run) for run in runs]
+        (sums,) = self.run("measure", graph, [graph.tree("measure", 0, tasks.add_up, keys, self._arity)])
         counts = self.job.counts
-        return Discount.measure(self.job.settings.discount, counts.total, counts.marginal(self.job.plan.short), sums)
+        return Discount.measure(self.job.settings.discount, counts.total, counts.marginal(plan.short), sums)
 
     # Parts of graphs
+
+    @cached_property
+    def _arity(self) -> int:
+        """Of sums: on a cluster tasks are dear."""
+        return ARITY if self.hands.threads else 2
+
+    @cached_property
+    def _spread(self) -> Spread:
+        return spread(self.job.plan, self.job.room, self.hands)
+
+    def _runs(self, side: str, kind: str) -> list[range]:
+        """Blocks of a side that a task of some kind works on."""
+        plan = self.job.plan
+        least = plan.run if side == plan.long else 1
+        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), least)
+
+    def _run_each(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
+        """Values of all blocks in order, of tasks that do several."""
+        return [result for some in self.run(name, graph, keys) for result in some]
 
     def _powers(self, side: str) -> float:
         """sum (alpha + c_i)^beta over a side."""
         graph = self.new_graph()
         keys = [
-            graph.add(f"measure-{side}", block, start.sum_powers, graph.job, side, block)
-            for block in range(len(self.job.plan.places[side]))
+            graph.add(f"measure-{side}", run[0], tasks.each, graph.job, start.sum_powers, (1,), side, run)
+            for run in self._runs(side, START)
         ]
-        return float(np.sum(self.run(f"measure {side}", graph, keys)))
+        return float(np.sum(self._run_each(f"measure {side}", graph, keys)))
 
-    def _select(self, graph: Graph, side: str, own: str, its: str) -> list[str]:
+    def _select(self, graph: Graph, side: str, own: Sealed, its: Sealed) -> list[str]:
         """Nodes for the selection statistics of every block of a side; a key a block."""
-        cut = self.job.plan.cuts[side]
-        roots = []
-        for tile_block in range(cut.blocks):
+        plan = self.job.plan
+        cut, roots = plan.cuts[side], []
+        if side == plan.long:
+            others = graph.hold("its", self.job.part(its, plan.short))
+            return [
+                graph.add(
+                    f"select-{side}", f"{block}-0", tasks.select_tile, graph.job, side,
+                    self.job.part(own, side, [block]), others, block, 0,
+                )
+                for block in range(cut.blocks)
+            ]  # fmt: skip
+        runs = self.hands.aligned(cut.groups, pass_seconds(plan, SELECT), cut.blocks)
+        theirs = [graph.hold(f"its-{run[0]}", self.job.part(its, plan.long, plan.visited(run))) for run in runs]
+        for tile_block, blocks in enumerate(plan.tile_blocks[side]):
+            mine = graph.hold(f"own-{tile_block}", self.job.part(own, side, blocks))
             keys = [
                 graph.add(
-                    f"select-{side}", f"{tile_block}-{group}", tasks.select_tile, graph.job, side, own, its,
-                    tile_block, group,
+                    f"select-{side}", f"{tile_block}-{run[0]}", tasks.gather_each, graph.job, tasks.select_tile, run,
+                    side, mine, others, tile_block,
                 )
-                for group in range(cut.groups)
+                for run, others in zip(runs, theirs, strict=True)
             ]  # fmt: skip
-            whole = graph.tree("selection", tile_block, tasks.add_up, keys)
-            if side == self.job.plan.long:  # a tile's rows are a block
-                roots.append(whole)
-                continue
+            whole = graph.tree("selection", tile_block, tasks.add_up, keys, self._arity)
             roots += [
-                graph.add("take-selection", block, tasks.take_rows, graph.job, side, whole, block)
-                for block in self.job.plan.tile_blocks[side][tile_block]
+                graph.add("take-selection", block, tasks.take_rows, graph.job, side, whole, block) for block in blocks
             ]
         return roots
 
     def _descend(self, graph: Graph, every: Gathering, ground: str, weights: Weights) -> list[str]:
-        """Nodes for the conjugate gradients of every block of the short side; a key a block."""
-        roots = []
-        for bundle in self.job.plan.bundles(every.side, self.job.room.bundle):
-            mine = replace(every, logits=[weights.block(block) for block in bundle], blocks=bundle)
-            what = graph.hold(f"rows-{bundle[0]}", mine)
-            sums = self._add_shares(graph, f"{every.side}-sums", bundle, by_steps.gather_sums, what)
+        """Nodes for the conjugate gradients of every block of the short side; a key a piece of a bundle."""
+        roots, plan = [], self.job.plan
+        theirs = self._theirs(graph, every.its)
+        nothing = replace(every.its, manifest={})  # each gathering task is given what it meets
+        for bundle in plan.bundles(every.side, self._spread.blocks):
+            logits, own = [weights.block(block) for block in bundle], self.job.part(every.own, every.side, bundle)
+            rows = graph.hold(f"rows-{bundle[0]}", replace(every, own=own, its=nothing, logits=logits, blocks=bundle))
+            pieces = self._spread.pieces(bundle)
+            gather = tasks.gather_steps, by_steps.gather_sums
+            sums = self._add_shares(graph, f"{every.side}-sums", bundle, *gather, theirs, rows)
             standing = [
-                graph.add("begin", block, by_steps.begin_block, graph.job, what, key, ground, block)
-                for block, key in zip(bundle, sums, strict=True)
-            ]
-            for step in range(self.job.plan.steps):
-                ahead = [
-                    graph.add(f"direction-{step}", block, by_steps.direction, graph.job, key)
-                    for block, key in zip(bundle, standing, strict=True)
-                ]
-                last = step == self.job.plan.steps - 1
-                products = self._add_shares(
-                    graph, f"{every.side}-step-{step}", bundle, by_steps.gather_products, what, ahead, last
+                graph.add(
+                    "begin", piece[0], tasks.each, graph.job, by_steps.begin_block, (1, 3), rows, key, ground, piece
                 )
-                standing = [
-                    graph.add(f"step-{step}", block, by_steps.step_block, graph.job, key, product, ground, last)
-                    for block, key, product in zip(bundle, standing, products, strict=True)
-                ]
-            roots += [
-                graph.add(f"update-{every.side}", block, by_steps.settle_block, graph.job, what, key, block)
-                for block, key in zip(bundle, standing, strict=True)
+                for piece, key in zip(pieces, sums, strict=True)
             ]
+            for step in range(plan.steps):
+                ahead = [
+                    graph.add(f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key)
+                    for piece, key in zip(pieces, standing, strict=True)
+                ]
+                last = step == plan.steps - 1
+                gather = tasks.gather_steps, by_steps.gather_products
+                name = f"{every.side}-step-{step}"
+                products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last)
+                standing = [
+                    graph.add(
+                        f"step-{step}", piece[0], tasks.each, graph.job, by_steps.step_block, (0, 1), key, product,
+                        ground, last,
+                    )
+                    for piece, key, product in zip(pieces, standing, products, strict=True)
+                ]  # fmt: skip
+            roots += [
+                graph.add(
+                    f"update-{every.side}", piece[0], tasks.each, graph.job, by_steps.settle_block, (1, 2), rows, key,
+                    piece,
+                )
+                for piece, key in zip(pieces, standing, strict=True)
+            ]  # fmt: skip
         return roots
+
+    def _theirs(self, graph: Graph, its: Sealed) -> list[str]:
+        """What every run of shares reads of the long side, a key each."""
+        plan = self.job.plan
+        return [
+            graph.hold(
+                f"its-{run[0]}",
+                self.job.part(its, plan.long, plan.visited(group for share in run for group in plan.shares[share])),
+            )
+            for run in self._spread.shares
+        ]
 
     def _add_shares(
-        self, graph: Graph, name: str, bundle: range, task: Callable[..., Any], *arguments: Any
-    ) -> list[str]:
-        """Nodes that gather something for a bundle over all shares of the columns, added up block by block."""
+        self, graph: Graph, name: str, bundle: range, gather: Callable[..., Any], task: Callable[..., Any],
+        theirs: list[str], *arguments: Any,
+    ) -> list[str]:  # fmt: skip
+        """Nodes that gather something for a bundle over all shares of the columns, added up; a key a piece."""
         gathered = [
-            graph.add(f"gather-{name}", f"{bundle[0]}-{share}", task, graph.job, *arguments, share)
-            for share in range(len(self.job.plan.shares))
+            graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *arguments)
+            for run, mine in zip(self._spread.shares, theirs, strict=True)
         ]
-        roots = []
-        for k, block in enumerate(bundle):
-            parts = [
-                graph.add(f"pick-{name}", f"{block}-{share}", tasks.pick, graph.job, key, k)
-                for share, key in enumerate(gathered)
-            ]
-            roots.append(graph.tree(name, block, tasks.add_up, parts))
+        roots, pieces = [], self._spread.pieces(bundle)
+        for piece in pieces:
+            part = slice(piece.start - bundle.start, piece.stop - bundle.start)
+            parts = gathered
+            if len(pieces) > 1:
+                parts = [
+                    graph.add(f"pick-{name}", f"{piece[0]}-{k}", tasks.pick, graph.job, key, part)
+                    for k, key in enumerate(gathered)
+                ]
+            roots.append(graph.tree(name, piece[0], tasks.add_up, parts, self._arity))
         return roots
 
-    def _gather(self, graph: Graph, side: str, own: str, its: str, star: float, weights: Weights) -> list[str]:
-        """Nodes for the statistics of every block of the short side; a key a block."""
+    def _solve(
+        self, graph: Graph, side: str, own: str, its: Sealed, ground: str, star: float, weights: Weights
+    ) -> list[str]:
+        """Nodes that gather the statistics of every block of the short side, and solve it; a key a piece."""
+        theirs = self._theirs(graph, its)
         roots = []
-        for bundle in self.job.plan.bundles(side, self.job.room.bundle):
-            logits = graph.hold(f"all-logits-{bundle[0]}", [weights.block(block) for block in bundle])
-            task = tasks.gather_statistics, side, own, its, star, logits, weights.log_z, bundle
-            roots += self._add_shares(graph, side, bundle, *task)
+        for bundle in self.job.plan.bundles(side, self._spread.blocks):
+            logits = weights.hold(graph, bundle)
+            rest = side, own, star, logits, weights.log_z, bundle
+            stats = self._add_shares(graph, side, bundle, tasks.gather_each, tasks.gather_statistics, theirs, *rest)
+            for piece, key in zip(self._spread.pieces(bundle), stats, strict=True):
+                mine = [logits[block - bundle.start] for block in piece]
+                shared = (
+                    graph.job,
+                    tasks.solve_block,
+                    (2, 5, 7),
+                    side,
+                    own,
+                    key,
+                    ground,
+                    star,
+                    mine,
+                    weights.log_z,
+                    piece,
+                )
+                roots.append(graph.add(f"update-{side}", piece[0], tasks.each, *shared))
         return roots
 
     def _close(self, side: str, updated: list[tasks.Updated]) -> Half:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ..errors import StoreError
 from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..kernels.turn import turned_table
+from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
-from ..store.counts import Counts
+from ..store.counts import Counts, counts_as_recorded
 from ..store.cuts import Tile
 from ..store.storage import Storage
 from .background import Background
 from .discount import Discount
 from .plan import Plan, Room
-from .shelf import SHELF, TABLES, Key
+from .shelf import COUNTS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
 from .turn import Turn
 
@@ -41,8 +44,23 @@ def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray)
     return np.asarray(((marginal + censored) / PRIOR_PAIRS) ** settings.prior_growth)
 
 
+class Travelling:
+    """A job that travels to a cluster's workers without the record of its counts, which every process reads once."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        counts: Counts = self.__dict__["counts"]
+        return self.__dict__ | {"counts": (counts.storage, counts.digest)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        storage, digest = state["counts"]
+        counts = read_once(COUNTS, (storage.url, digest), lambda: counts_as_recorded(storage))
+        if counts.digest != digest:
+            raise StoreError(f"{storage.url} holds other counts than those of the fit; ingest into a new store")
+        self.__dict__.update(state, counts=counts)
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(Travelling):
     """What all tasks of a sweep need to know; one node of the graph."""
 
     counts: Counts
@@ -82,6 +100,23 @@ class Job:
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
         spec = self.specs[path]
         return sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1)))
+
+    def part(self, sealed: Sealed, side: str, blocks: Iterable[int] | None = None) -> Sealed:
+        """What a task needs of a generation: some blocks of a side (all where none are named), and the tags.
+
+        The manifest of all blocks of the long side would be most of what travels.
+        """
+        blocks = range(len(self.plan.places[side])) if blocks is None else blocks
+        wanted = [
+            spec.key(block, *(0,) * (len(spec.shape) - 1))
+            for path, spec in self.specs.items()
+            if path.startswith(f"{side}/")
+            for block in blocks
+        ]
+        for tagged in self.tags:
+            group = f"{tag_group(tagged)}/"
+            wanted += [key for path, spec in self.specs.items() if path.startswith(group) for key in spec.keys()]
+        return replace(sealed, manifest={key: sealed.manifest[key] for key in wanted if key in sealed.manifest})
 
     # Pairs
 

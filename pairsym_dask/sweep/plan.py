@@ -6,8 +6,8 @@ The memory budget and the number of threads decide only how many tasks are under
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,15 +18,17 @@ from ..errors import MemoryBudgetError
 from ..kernels.gradients import SUMS
 from ..kernels.layout import padded_width, statistics_size
 from ..kernels.outer import stride_of
+from ..run.bundles import in_runs
 from ..run.memory import MIB, in_mib, memory_budget
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
-from ..store.cuts import Cut
+from ..store.cuts import Cut, make_cuts
 
 PAIRS_A_PARTIAL = 256  # pairs of a row that are worth a partial sum of their own
 TASKS = 16  # gathering tasks at least, where there are groups enough
 TABLES = 64 * 2**20  # bytes of the long side's tables that a row's pairs may lie in at a time
 STATISTICS = 16 * 2**20  # bytes of partial statistics a task may return
+RUN = 64  # blocks whose sums are added first where a side has more than RUN^2: a driver cannot hold them all
 MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside an idle interpreter with the imports
 
 
@@ -68,13 +70,30 @@ class Place(NamedTuple):
     rows: slice  # in the tile block
 
 
-def _places(cut: Cut, step: int) -> Iterator[Place]:
-    """Blocks of at most `step` rows, none of them in two tile blocks."""
-    for tile in range(cut.blocks):
-        start, end = cut.row_range(tile)
-        for first in range(start, end, step):
-            stop = min(first + step, end)
-            yield Place(first, stop, tile, slice(first - start, stop - start))
+@dataclass(frozen=True)
+class Places(Sequence[Place]):
+    """Where blocks of at most `step` rows lie, none of them in two tile blocks; found when asked for."""
+
+    cut: Cut
+    step: int
+
+    def __len__(self) -> int:
+        whole, last = self.cut.blocks - 1, self.cut.rows - (self.cut.blocks - 1) * self.cut.block
+        return whole * self.each + -(-last // self.step)
+
+    @property
+    def each(self) -> int:
+        """Blocks of a tile block."""
+        return -(-self.cut.block // self.step)
+
+    def __getitem__(self, number: Any) -> Any:
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        tile, k = divmod(number % len(self), self.each)
+        start, end = self.cut.row_range(tile)
+        first = start + k * self.step
+        stop = min(first + self.step, end)
+        return Place(first, stop, tile, slice(first - start, stop - start))
 
 
 @dataclass(frozen=True)
@@ -93,33 +112,52 @@ class Plan:
 
     @staticmethod
     def make(counts: Counts, settings: Settings, solver: str | None = None, tags: int = 0) -> Plan:
-        """A plan with the solver that an earlier sweep was made with, or the one that costs less.
+        """A plan with the solver that an earlier sweep was made with, or the one that costs less."""
+        tiles = {side: max(counts.record["tiles"][side]) for side in SIDES}
+        return Plan._of(counts.cuts, counts.nnz, tiles, counts.layout.count_dtype, settings, solver, tags)
 
-        Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
+    @staticmethod
+    def of_shape(users: int, items: int, pairs: int, settings: Settings) -> Plan:
+        """The plan of a fit to so many distinct pairs, spread evenly, with counts below 256."""
+        cuts = make_cuts(users, items, pairs)
+        tiles = {side: -(-pairs // cuts[side].tiles) for side in SIDES}
+        return Plan._of(cuts, pairs, tiles, "uint8", settings, None, 0)
+
+    @staticmethod
+    def _of(
+        cuts: dict[str, Cut], pairs: int, tiles: dict[str, int], count_dtype: str, settings: Settings,
+        solver: str | None, tags: int,
+    ) -> Plan:  # fmt: skip
+        """Where s and t are fixed, nothing but xi* needs a look at the pairs between the halves of a sweep: it comes
         last. Without variances the longer side is updated first, on the axes of the other one's background (`turn`).
         Stores whose first sweep was made before that was so go on as they began.
         """
+        users, items = (cuts[side].rows for side in SIDES)
         last = settings.selection == "counts"
-        frozen, many_items = last and settings.temperature == 0, counts.shape[0] < counts.shape[1]
+        frozen, many_items = last and settings.temperature == 0, users < items
         if solver is None:
             stepping = COLD if frozen else GRADIENTS
-            solver = choose_solver(settings.factors, sum(counts.shape), counts.nnz, stepping) + (LAST if last else "")
+            solver = choose_solver(settings.factors, users + items, pairs, stepping) + (LAST if last else "")
             if frozen and many_items and solver.startswith("gradients"):
                 solver += ITEMS_FIRST
         else:
             first = not many_items or ITEMS_FIRST in solver
             stepping = COLD if frozen and first and LAST in solver else GRADIENTS
         return Plan(
-            counts.cuts,
+            cuts,
             settings.factors,
             np.dtype(settings.dtype).itemsize,
-            {side: max(counts.record["tiles"][side]) for side in SIDES},
-            np.dtype(settings.dtype if settings.discount else counts.layout.count_dtype).itemsize,
-            counts.nnz,
+            tiles,
+            np.dtype(settings.dtype if settings.discount else count_dtype).itemsize,
+            pairs,
             solver,
             stepping,
             tags,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: not what follows from it."""
+        return {field.name: self.__dict__[field.name] for field in fields(self)}
 
     @cached_property
     def steps(self) -> int:
@@ -175,18 +213,19 @@ class Plan:
         return {self.long: self.cuts[self.long].block, self.short: step}
 
     @cached_property
-    def places(self) -> dict[str, list[Place]]:
+    def places(self) -> dict[str, Places]:
         """Where every block of rows lies, by side."""
-        return {side: [*_places(self.cuts[side], self.blocks[side])] for side in SIDES}
+        return {side: Places(self.cuts[side], self.blocks[side]) for side in SIDES}
 
     @cached_property
     def tile_blocks(self) -> dict[str, list[range]]:
         """Blocks of rows that each tile block holds, by side."""
-        each = {side: -(-self.cuts[side].block // self.blocks[side]) for side in SIDES}
-        return {
-            side: [range(k, min(k + each[side], len(places))) for k in range(0, len(places), each[side])]
-            for side, places in self.places.items()
-        }
+        return {side: in_runs(len(places), places.each) for side, places in self.places.items()}
+
+    @cached_property
+    def run(self) -> int:
+        """Blocks of the long side whose sums are added to one before all are added."""
+        return RUN if len(self.places[self.long]) > RUN**2 else 1
 
     def bundles(self, side: str, most: int) -> list[range]:
         """Blocks of a side in runs of at most so many, of one tile block each."""
@@ -217,6 +256,10 @@ class Plan:
             blocks = range(first // size, -(-stop // size))
             found.append([blocks[k : k + step] for k in range(0, len(blocks), step)])
         return found
+
+    def visited(self, groups: Iterable[int]) -> list[int]:
+        """Long blocks that some groups of the short side's columns lie in."""
+        return sorted({block for group in groups for run in self.runs[group] for block in run})
 
     @cached_property
     def whole(self) -> dict[str, bool]:
@@ -275,17 +318,21 @@ class Plan:
         """Partial statistics that wait in the reduction tree."""
         return int(self.statistics_bytes() * (1 + np.ceil(np.log2(len(self.shares)))))
 
-    def shared_bytes(self) -> int:
-        """What every process holds once: the short side's table, weights and selection sums of the items."""
+    def shared_bytes(self, processes: int = 1) -> int:
+        """What every process holds once: the short side's table, weights and selection sums of the items.
+
+        Where the steps of the short side's blocks stand, and their directions, is spread over all processes.
+        """
         short = self.cuts[self.short].rows
         row = self.table_row + (2 * self.factors + 4) * self.itemsize
+        standing = 0
         if self.steps and not self.whole[self.short]:
-            row += 6 * stride_of(padded_width(self.factors)) * self.itemsize  # where the steps stand, and a direction
-        return short * row + 56 * self.cuts["items"].rows + self.tags
+            standing = short * 6 * stride_of(padded_width(self.factors)) * self.itemsize // processes
+        return short * row + standing + 56 * self.cuts["items"].rows + self.tags
 
-    def peak_bytes(self, tasks: int) -> int:
+    def peak_bytes(self, tasks: int, processes: int = 1) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""
-        return MACHINERY + self.shared_bytes() + self.waiting_bytes() + tasks * self.task_bytes()
+        return MACHINERY + self.shared_bytes(processes) + self.waiting_bytes() + tasks * self.task_bytes()
 
 
 @dataclass(frozen=True)
@@ -300,20 +347,20 @@ class Room:
     budget: int
 
 
-def make_room(plan: Plan, memory: Any, tasks: int) -> Room:
-    """Fit a plan into a budget (see `memory_budget`), or refuse with the arithmetic."""
+def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
+    """Fit a plan into a budget (see `memory_budget`) of each process, or refuse with the arithmetic."""
     budget = memory_budget(memory)
-    fixed = plan.peak_bytes(0)
+    fixed = plan.peak_bytes(0, processes)
     fit = (budget - fixed) // plan.task_bytes()
     if fit < 1:
         raise MemoryBudgetError(
             f"a memory budget of {in_mib(budget)} is too small: one task needs {in_mib(plan.task_bytes())}, beside "
-            f"{in_mib(plan.shared_bytes())} for the shared table, {in_mib(plan.waiting_bytes())} for partial sums and "
-            f"{in_mib(MACHINERY)} for compiled code; "
-            f"give at least {in_mib(plan.peak_bytes(1))}"
+            f"{in_mib(plan.shared_bytes(processes))} for the shared table, {in_mib(plan.waiting_bytes())} for partial "
+            f"sums and {in_mib(MACHINERY)} for compiled code; "
+            f"give at least {in_mib(plan.peak_bytes(1, processes))}"
         )
     tasks = int(min(tasks, fit))
-    left = budget - plan.peak_bytes(tasks)
+    left = budget - plan.peak_bytes(tasks, processes)
     bundle = 1
     if plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
         extra = plan.waiting_bytes() + tasks * plan.statistics_bytes()

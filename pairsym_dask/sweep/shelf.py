@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..run.process import let_go
+
 
 class Key(NamedTuple):
     """What is kept: a kind of thing, of a block of a side, in a state of a store; `part` where it has parts."""
@@ -77,11 +79,13 @@ class Shelf:
         return len(self._kept)
 
 
+COUNTS = "counts of a fit"  # what workers of a cluster have read of them once
 SHELF = Shelf()
 TABLES = Shelf(single=True)  # whole tables of the short side, always kept
 
 
 def forget() -> None:
     """Empty this process's shelves; a fit under way in another thread reads again what it misses."""
+    let_go(COUNTS)
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)

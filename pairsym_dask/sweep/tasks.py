@@ -15,6 +15,7 @@ from ..errors import NumericError
 from ..kernels import cold, cold_close, gradients, moments, rows
 from ..kernels.layout import WHOLE, empty_table, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
+from ..run.bundles import add_in_tree, in_runs
 from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
@@ -37,6 +38,13 @@ class Updated:
     entries: list[Any]
     background: np.ndarray
     sums: SideSums
+
+    @staticmethod
+    def join(parts: list[Updated]) -> Updated:
+        """Several blocks as one, added up in the blocks' order."""
+        entries = [entry for part in parts for entry in part.entries]
+        background = np.sum([part.background for part in parts], axis=0)
+        return Updated(entries, background, SideSums.add([part.sums for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,53 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
     # Under the function's own name it is pickled by reference; its closure holds what cannot travel.
     run.__name__, run.__qualname__, run.__module__ = function.__name__, function.__qualname__, function.__module__
+    run.__wrapped__ = function  # type: ignore[attr-defined]
     return run
+
+
+def _alone(task: Callable[..., Any]) -> Callable[..., Any]:
+    """A task as a part of another one, which has its place in the process already."""
+    return getattr(task, "__wrapped__", task)
+
+
+@on_worker
+def each(job: Any, task: Callable[..., Any], own: tuple[int, ...], *arguments: Any) -> list[Any]:
+    """A task for several blocks, one after another; the arguments numbered by `own` have a value for each."""
+    one = _alone(task)
+    return [
+        one(job, *(value[k] if number in own else value for number, value in enumerate(arguments)))
+        for k in range(len(arguments[own[0]]))
+    ]
+
+
+@on_worker
+def update_each(job: Any, task: Callable[..., Any], own: tuple[int, ...], *arguments: Any) -> list[Updated]:
+    """`each` of a task that writes blocks; of fits so large that their sums have runs, a result a run."""
+    updated = _alone(each)(job, task, own, *arguments)
+    if job.plan.run == 1:
+        return updated  # type: ignore[no-any-return]
+    return [Updated.join([updated[k] for k in run]) for run in in_runs(len(updated), job.plan.run)]
+
+
+@on_worker
+def gather_each(job: Any, task: Callable[..., Any], shares: range, *arguments: Any) -> Any:
+    """What a gathering task finds in some shares, added up before it travels."""
+    one = _alone(task)
+    return add_in_tree((one(job, *arguments, share) for share in shares), _add)
+
+
+@on_worker
+def gather_steps(
+    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), *arguments: Any
+) -> Any:
+    """`gather_each` for the steps of a bundle of blocks; the directions, if there are some, come in pieces."""
+    directions = ([direction for piece in pieces for direction in piece],) if pieces else ()
+    return _alone(gather_each)(job, task, shares, replace(what, its=its), *directions, *arguments)
+
+
+def _add(one: Any, two: Any) -> Any:
+    """New arrays, so that a repeated task finds its inputs unchanged."""
+    return [_add(a, b) for a, b in zip(one, two, strict=True)] if isinstance(one, list) else one + two
 
 
 def close_block(job: Job, side: str, block: int, values: Values, before: np.ndarray, weights: np.ndarray) -> Updated:
@@ -175,7 +229,7 @@ def visit_pairs(
 
 @on_worker
 def gather_statistics(
-    job: Job, side: str, own: Sealed, its: Sealed, two_lambda_star: float, logits: list[np.ndarray | None],
+    job: Job, its: Sealed, side: str, own: Sealed, two_lambda_star: float, logits: list[np.ndarray | None],
     log_z: float, blocks: range, share: int,
 ) -> list[np.ndarray]:  # fmt: skip
     """Partial statistics of blocks of the short side's rows, of one tile block, over a share of the columns."""
@@ -201,14 +255,14 @@ def gather_statistics(
     return out
 
 
-def pick(job: Job, gathered: list[np.ndarray], k: int) -> np.ndarray:
-    """One block's statistics out of those gathered together."""
-    return gathered[k]
+def pick(job: Any, gathered: list[Any], part: slice) -> list[Any]:
+    """Some blocks' statistics out of those gathered together."""
+    return gathered[part]
 
 
-def add_up(job: Job, one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """One node of a reduction tree; a new array, so that a repeated task finds its inputs unchanged."""
-    return one + two
+def add_up(job: Any, *parts: Any) -> Any:
+    """One node of a reduction tree, which is a tree itself where it has many parts."""
+    return add_in_tree(parts, _add)
 
 
 @on_worker
@@ -297,7 +351,7 @@ def observed_sums(job: Job, side: str, own: Sealed, stats: np.ndarray, block: in
 
 @on_worker
 def finish_block(
-    job: Job, own: Sealed, stats: np.ndarray | None, base: Background, xi_star: float, block: int
+    job: Job, own: Sealed, its: Sealed, stats: np.ndarray | None, base: Background, xi_star: float, block: int
 ) -> Finished:
     """End of a sweep for a block of users: next log weights written; the pairs' and messages' part of the bound.
 
@@ -306,7 +360,7 @@ def finish_block(
     weights = job.read(own, "users/background", block)
     table = job.table("users", own, block)
     if stats is None:
-        stats = _select(job, "users", table, own, block, 0)
+        stats = _select(job, "users", table, its, block, 0)
     message, logits, part = _logits(job, "users", table, stats, base, xi_star, weights, block)
     entry = job.write("users/next", block, logits)
     observed = weights @ stats[:, : SQUARE + 1]

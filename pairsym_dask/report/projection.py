@@ -1,0 +1,195 @@
+"""What a sweep will take on a machine or a cluster: tasks, seconds, objects and bytes, from the plan and some rates."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, MemoryBudgetError
+from ..run.bundles import ARITY, TASK_SECONDS, Hands
+from ..settings import SIDES, Settings
+from ..store.commit import generation_arrays
+from ..store.model_store import ModelStore
+from ..sweep.costs import FINISH, GATHER, SELECT, STEP, UPDATE, pass_seconds, sweep_seconds
+from ..sweep.fit import fit
+from ..sweep.plan import Plan, Room, make_room
+from ..sweep.spread import spread
+
+ENTRY = 100  # bytes of a manifest's entry as it travels, and in a commit record
+AT_ONCE = 8  # calls to the store that a worker has under way
+SAMPLE = 400_000  # pairs that are fitted to find a machine's speed
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a core, a scheduler, a network and a store can do."""
+
+    speed: float = 1.0  # of a core, against the one that the cost model was fitted on
+    task: float = TASK_SECONDS  # seconds of the scheduler's core, a task
+    network: float = 1e9  # bytes a second into a worker
+    read: float = 1e9  # bytes a second from the store, a worker
+    write: float = 0.4e9
+    call: float = 1e-3  # seconds of a call to the store: 0.1 on S3
+    writes: float = 1e6  # objects a second that the store takes in all: 3500 on S3, by prefix
+
+    @staticmethod
+    def given(words: dict[str, Any], base: Rates | None = None) -> Rates:
+        """Rates by name, the others as they were."""
+        base = base or Rates()
+        known = {field.name for field in fields(Rates)}
+        for name, value in words.items():
+            if name not in known:
+                raise InputError(f"no rate {name!r}; there are: {', '.join(sorted(known))}")
+            if not value > 0:
+                raise InputError(f"the rate {name} must be above 0, not {value!r}")
+        return replace(base, **words)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What one sweep takes; seconds are of the whole cluster, by what takes them."""
+
+    workers: int  # processes; 0 is this one alone
+    threads: int  # of each
+    tasks: int
+    arithmetic: float
+    scheduler: float
+    network: float
+    store: float
+    objects: int  # that a sweep writes
+    read: float  # bytes
+    written: float
+    record: int  # bytes of its commit record
+    travelling: float  # bytes between workers, and from and to the driver
+    memory: int  # projected peak of a process, above an idle interpreter
+
+    @property
+    def seconds(self) -> float:
+        """Of a sweep: the scheduler works while workers do, the rest follows one upon the other."""
+        return max(self.scheduler, self.arithmetic + self.network + self.store)
+
+    @property
+    def limit(self) -> str:
+        """What takes longest."""
+        parts = ("arithmetic", "scheduler", "network", "store")
+        return max(parts, key=lambda name: getattr(self, name))
+
+
+def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: int, rates: Rates) -> Projection:
+    """A sweep of a plan on so many workers of so many threads, each process with a memory budget."""
+    room = make_room(plan, memory, threads, max(workers, 1))
+    slots = max(workers, 1) * threads
+    hands = Hands(slots if workers else 0)
+    passes, tasks, travelling = _passes(plan, room, hands)
+    arithmetic = sum(-(-n // slots) * seconds / n for n, seconds in passes) / rates.speed
+    rows = {side: plan.cuts[side].rows for side in SIDES}
+    specs = generation_arrays(rows, plan.blocks, settings)
+    objects = sum(spec.count for spec in specs.values())
+    kept = plan.table_bytes() + plan.short_tiles_bytes()
+    crew = max(workers, 1)
+    read = _reads(plan, room, crew, kept, sum(len(some) for some in plan.shares))
+    written = float(plan.generation_bytes())
+    store = read / crew / rates.read + written / crew / rates.write
+    store += max(objects * rates.call / (crew * AT_ONCE), objects / rates.writes) if rates.call > 2e-3 else 0.0
+    travelling += (3 * objects * ENTRY) if workers else 0
+    network = travelling / crew / rates.network if workers else 0.0
+    peak = plan.peak_bytes(room.tasks, crew) + min(room.cache, kept + (plan.pairs * 5 if room.cache > kept else 0))
+    return Projection(
+        workers, threads, tasks, arithmetic, tasks * rates.task if workers else 0.0, network, store, objects, read,
+        written, objects * ENTRY, travelling, min(peak, room.budget),
+    )  # fmt: skip
+
+
+def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float]], int, float]:
+    """Tasks and core-seconds of every pass of a sweep; tasks of all graphs; bytes that travel between workers."""
+    long, short = len(plan.places[plan.long]), len(plan.places[plan.short])
+    passes = [
+        (len(hands.bundles(long, pass_seconds(plan, kind), plan.run)), pass_seconds(plan, kind))
+        for kind in (UPDATE, FINISH)
+    ]
+    if not plan.xi_star_last:
+        passes.append((plan.cuts[plan.short].tiles, pass_seconds(plan, SELECT)))
+    if plan.whole[plan.short]:
+        passes.append((len(hands.bundles(short, pass_seconds(plan, GATHER))), pass_seconds(plan, GATHER)))
+        return passes, sum(n for n, _ in passes), 0.0
+    how = spread(plan, room, hands)
+    bundles = plan.bundles(plan.short, how.blocks)
+    pieces = sum(len(how.pieces(bundle)) for bundle in bundles)
+    gathers, rounds = len(bundles) * len(how.shares), 1 + plan.steps
+    arity = ARITY if hands.threads else 2
+    adds, left = 0, len(how.shares)
+    while left > 1:
+        left = -(-left // arity)
+        adds += left
+    picks = pieces * len(how.shares) if pieces > len(bundles) else 0
+    passes.append((gathers, pass_seconds(plan, GATHER)))
+    if plan.steps:
+        passes += [(gathers, pass_seconds(plan, STEP))] * plan.steps
+    tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + 2))
+    sums = plan.statistics_bytes() * short * (len(how.shares) - 1)
+    travelling = float(sums * (1 + plan.steps / 2)) if hands.threads else 0.0  # directions and products are smaller
+    return passes, tasks, travelling
+
+
+def _reads(plan: Plan, room: Room, crew: int, kept: int, groups: int) -> float:
+    """Bytes that a sweep reads of the store, all workers together."""
+    values = (2 * plan.factors + 2) * plan.itemsize + 16
+    table = values * plan.cuts[plan.long].rows
+    shared = crew * values * plan.cuts[plan.short].rows  # every process has the short side's table
+    pairs = 5.0 * plan.pairs
+    if crew == 1 and room.cache >= kept + pairs:
+        return 0.0  # what a sweep reads is still there from the one before
+    bundles = len(plan.bundles(plan.short, room.bundle))
+    if room.cache * crew >= kept + pairs and room.cache >= kept / max(1, min(crew, groups)):
+        return shared + table
+    return shared + 2 * table + 3 * pairs + bundles * table * (1 + plan.steps)
+
+
+def cheapest(
+    plan: Plan, settings: Settings, memory: Any, threads: int, rates: Rates, seconds: float
+) -> Projection | None:
+    """The least cluster that does a sweep in so many seconds; None where none of up to 4,096 workers does."""
+    for power in range(13):
+        try:
+            found = project(plan, settings, memory, 2**power, threads, rates)
+        except MemoryBudgetError:  # more of them have less to hold
+            continue
+        if found.seconds <= seconds:
+            return found
+    return None
+
+
+def measure(plan: Plan, settings: Settings) -> Rates:
+    """Rates of the machine at hand: a core by a small fit of the same K, a disk by a file."""
+    from ..pairs.simulate import simulate
+
+    with tempfile.TemporaryDirectory(prefix="pairsym-measure-") as folder:
+        rows = {side: plan.cuts[side].rows for side in SIDES}
+        share = min(1.0, SAMPLE / plan.pairs)
+        long = max(2000, round(rows[plan.long] * share))
+        sizes = {plan.long: long, plan.short: min(rows[plan.short], max(500, long // 10))}
+        pairs = min(round(plan.pairs * share), long * sizes[plan.short] // 4)
+        users, items = (sizes[side] for side in SIDES)
+        counts = simulate(f"{folder}/counts.zarr", users=users, items=items, pairs=max(1000, pairs))
+        seconds: list[float] = []
+        fit(
+            counts, settings, ModelStore(f"{folder}/model.zarr"), sweeps=4, threads=1,
+            callback=lambda sweep, bound, took: seconds.append(took),
+        )  # fmt: skip
+        said = sum(sweep_seconds(Plan.make(counts, settings)).values())
+        data, path = os.urandom(2**20), Path(folder) / "file"
+        began = time.perf_counter()
+        with path.open("wb") as file:
+            for _ in range(64):
+                file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        write = 64 * 2**20 / (time.perf_counter() - began)
+        began = time.perf_counter()
+        path.read_bytes()
+        read = 64 * 2**20 / (time.perf_counter() - began)
+    return Rates(speed=said / min(seconds[1:]), write=write, read=read)

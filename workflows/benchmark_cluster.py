@@ -1,0 +1,418 @@
+"""Efficiency against workers, on a real dask scheduler with hundreds of workers whose kernels sleep.
+
+    python workflows/benchmark_cluster.py --shape 1e9,1e7,1e11 --factors 64 --workers 16,64,256,512
+    python workflows/benchmark_cluster.py --shape phone-apps --factors 20 --before      # one task a block, as it was
+    python workflows/benchmark_cluster.py --shape 1e9,1e7,1e11 --factors 64 --workers 256 --store 1e9
+
+What is real: the plan, the graphs of a whole sweep, their keys, manifests and small results; dask's scheduler, client
+and workers, all in this process and on one event loop. What is simulated: tasks sleep as long as the cost model says
+their arithmetic takes on one core; large arrays are stand-ins that say how large they are, and a task that is given
+some waits until they would have come at --network bytes a second, as if all came from elsewhere; with --store also
+for what it reads and writes at so many bytes a second. Nothing is committed.
+
+Nobody really waits: the event loop has a clock of its own, which jumps to the next one to wake where all sleep. It also
+moves on by --task seconds whenever the scheduler hears of a finished task, as its one core would be busy for so long
+(0.95 ms is what a scheduler in a process of its own took, on a busy machine), by the processor time that the driver
+takes between graphs, and by twice what it takes to pickle a graph. Processor time of the simulation itself does not
+count, nor does other work on the machine. --part runs a part of the blocks: users and items are fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import pickle
+import selectors
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import benchmarking
+
+if __name__ == "__main__":  # tasks of a module that can be imported are pickled by name; and there is but one clock
+    import benchmark_cluster
+
+    sys.exit(benchmark_cluster.main())
+
+
+class Clock:
+    """Seconds that count."""
+
+    def __init__(self) -> None:
+        self.skipped, self.task, self.busy, self._began = 0.0, 0.0, False, time.time()
+        self.idle = 0.0  # between graphs, which does not count
+
+    def now(self) -> float:
+        return self.skipped
+
+    def counted(self) -> float:
+        return self.skipped - self.idle
+
+    def time(self) -> float:
+        return self._began + self.now()
+
+
+CLOCK = Clock()
+time.time = CLOCK.time  # before distributed takes it for its measurements
+
+import dask  # noqa: E402
+import numpy as np  # noqa: E402
+from dask.sizeof import sizeof  # noqa: E402
+from distributed import Client, Scheduler, Worker  # noqa: E402
+
+from pairsym_dask.kernels.layout import padded_width, statistics_size  # noqa: E402
+from pairsym_dask.pairs.simulate import PRESETS  # noqa: E402
+from pairsym_dask.run.bundles import Hands  # noqa: E402
+from pairsym_dask.run.execute import as_named  # noqa: E402
+from pairsym_dask.run.progress import Progress  # noqa: E402
+from pairsym_dask.settings import SIDES, Settings  # noqa: E402
+from pairsym_dask.store.arrays import Sealed  # noqa: E402
+from pairsym_dask.store.commit import generation_arrays  # noqa: E402
+from pairsym_dask.sweep import tasks  # noqa: E402
+from pairsym_dask.sweep.background import Background  # noqa: E402
+from pairsym_dask.sweep.costs import FINISH, GATHER, START, STEP, UPDATE, pass_seconds, sweep_seconds  # noqa: E402
+from pairsym_dask.sweep.elbo import SideSums  # noqa: E402
+from pairsym_dask.sweep.graphs import Passes, Weights  # noqa: E402
+from pairsym_dask.sweep.job import Job  # noqa: E402
+from pairsym_dask.sweep.plan import Plan, Room, make_room  # noqa: E402
+
+QUIET = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "1h",
+    "distributed.scheduler.idle-timeout": None,
+    "distributed.comm.timeouts.connect": "120s",
+}
+DIGEST = "0" * 32
+
+
+@dataclass(frozen=True)
+class Lump:
+    """Arrays of some blocks that are not there; how large they are."""
+
+    blocks: int
+    each: int  # bytes
+
+    def __len__(self) -> int:
+        return self.blocks
+
+    @property
+    def nbytes(self) -> int:
+        return self.blocks * self.each
+
+
+@sizeof.register(Lump)
+def _size(lump: Lump) -> int:
+    return lump.nbytes
+
+
+@dataclass(frozen=True)
+class Sleeper:
+    """A job whose kernels sleep: seconds of a step by the name of its task."""
+
+    plan: Plan
+    room: Room
+    settings: Settings
+    specs: dict[str, Any]
+    seconds: dict[str, float]
+    bytes: dict[str, float]  # that a step moves from and to the store
+    network: float
+    store: float  # bytes a second, 0 where it costs nothing
+    folder: str = "generation-1"
+    storage: Any = None
+    turn: Any = None
+    discount: Any = None
+    tags: dict[str, Any] = field(default_factory=dict)
+    part = Job.part
+
+    async def work(self, task: Any, steps: float, *given: Any) -> None:
+        name = task if isinstance(task, str) else task.__name__
+        came = sum(lump.nbytes for lump in given if isinstance(lump, Lump))
+        moved = self.bytes.get(name, 0.0) * steps / self.store if self.store else 0.0
+        await asyncio.sleep(self.seconds[name] * steps + came / self.network + moved)
+
+    def sums(self, name: str) -> int:
+        """Bytes of what a block of the short side has gathered."""
+        rows = self.plan.blocks[self.plan.short]
+        if name == "gather_products":
+            return rows * padded_width(self.plan.factors) * self.plan.itemsize
+        return rows * self.plan.row_numbers * self.plan.itemsize
+
+
+# The tasks of a cluster, as `sweep/tasks.py` has them.
+
+
+async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -> Any:
+    blocks = arguments[own[-1]]
+    await job.work(task, len(blocks), *arguments)
+    name, k = task.__name__, job.plan.factors
+    if name in ("begin_block", "step_block"):
+        return Lump(len(blocks), 7 * job.sums("gather_products"))
+    if name == "direction":
+        return Lump(len(blocks), job.sums("gather_products"))
+    if name == "weigh_block":
+        rows = job.plan.blocks[arguments[0]]
+        return [(np.zeros(rows), tasks.Normaliser(0.0, 1.0)) for _ in blocks]
+    if name == "finish_block":
+        return [
+            tasks.Finished((f"users/next/c.{b}", 8, DIGEST), 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3))
+            for b in blocks
+        ]
+    side = arguments[0] if isinstance(arguments[0], str) else job.plan.short
+    paths = [spec for path, spec in job.specs.items() if path.startswith(f"{side}/") and path != "users/next"]
+    sums = SideSums(0.0, 0.0, 0.0, 0.0, 0.0)
+    packed = np.ones(statistics_size(k))
+    return [
+        tasks.Updated([(s.key(b, *(0,) * (len(s.shape) - 1)), 8, DIGEST) for s in paths], packed, sums) for b in blocks
+    ]
+
+
+async def update_each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -> Any:
+    updated = await each(job, task, own, *arguments)
+    return [tasks.Updated.join(updated[k : k + job.plan.run]) for k in range(0, len(updated), job.plan.run)]
+
+
+async def gather_each(job: Sleeper, task: Any, shares: range, *arguments: Any) -> Any:
+    bundle = next(argument for argument in reversed(arguments) if isinstance(argument, range))
+    await job.work(task, len(shares) * len(bundle))
+    return Lump(len(bundle), job.sums(task.__name__))
+
+
+async def gather_steps(
+    job: Sleeper, task: Any, shares: range, its: Any, what: Any, pieces: Any = (), *rest: Any
+) -> Any:
+    await job.work(task, len(shares) * len(what.blocks), *pieces)
+    return Lump(len(what.blocks), job.sums(task.__name__))
+
+
+def pick(job: Sleeper, gathered: Lump, part: slice) -> Lump:
+    return replace(gathered, blocks=part.stop - part.start)
+
+
+async def add_up(job: Sleeper, *parts: Lump) -> Lump:
+    await job.work("add", len(parts) - 1, *parts[1:])
+    return parts[0]
+
+
+def make_job(plan: Plan, settings: Settings, room: Room, options: argparse.Namespace) -> Sleeper:
+    short, long = plan.short, plan.long
+    shares, blocks = len(plan.shares), {side: len(plan.places[side]) for side in SIDES}
+    specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
+    gathers = shares * blocks[short]
+    gather, step = pass_seconds(plan, GATHER), pass_seconds(plan, STEP) if plan.steps else 0.0
+    rows_of = {side: plan.cuts[side].rows / blocks[side] for side in SIDES}
+    few = {side: pass_seconds(plan, START, side) / blocks[side] for side in SIDES}
+    seconds = {
+        "update_block": pass_seconds(plan, UPDATE) / blocks[long],
+        "finish_block": pass_seconds(plan, FINISH) / blocks[long],
+        "gather_statistics": gather / gathers,
+        "gather_sums": gather / gathers,
+        "gather_products": step / gathers,
+        "add": plan.statistics_bytes() / 5e9,
+        "weigh_block": few[short],
+        "begin_block": few[short],
+        "step_block": few[short],
+        "settle_block": few[short],
+        "solve_block": few[short],
+        "direction": 0.0,
+    }
+    values = (2 * plan.factors + 2) * plan.itemsize
+    tile = plan.pairs * (4 + 1)
+    tables = plan.cuts[long].rows * (values + 8)
+    # Where what is read again fits into a worker's shelf a sweep reads it once; else every bundle of blocks does.
+    again = plan.table_bytes() + plan.short_tiles_bytes() > room.cache
+    per_gather = (tile / gathers + tables / shares / room.bundle) if again else tables / gathers
+    moved = {
+        "update_block": tile / blocks[long] + rows_of[long] * (2 * values + 40),
+        "finish_block": tile / blocks[long] + rows_of[long] * (values + 24),
+        "gather_statistics": per_gather,
+        "gather_sums": per_gather,
+        "gather_products": per_gather if again else 0.0,
+        "settle_block": rows_of[short] * (values + 16),
+        "solve_block": rows_of[short] * (values + 16),
+    }
+    return Sleeper(plan, room, settings, specs, seconds, moved, options.network, options.store)
+
+
+class Jumping(selectors.DefaultSelector):
+    """Where nothing is to be done while a graph is under way, the next one to wake is woken at once."""
+
+    def select(self, timeout: float | None = None) -> Any:
+        if not timeout:
+            return super().select(timeout)
+        if not CLOCK.busy:
+            began = time.perf_counter()
+            events = super().select(min(timeout, 0.02))
+            passed = time.perf_counter() - began
+            CLOCK.skipped, CLOCK.idle = CLOCK.skipped + passed, CLOCK.idle + passed
+            return events
+        events = super().select(0)
+        if not events:
+            CLOCK.skipped += timeout
+        return events
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop by the clock that counts."""
+
+    def time(self) -> float:
+        return CLOCK.now()
+
+
+class Timing(Scheduler):
+    """A scheduler that takes its time over every task."""
+
+    def handle_task_finished(self, *arguments: Any, **message: Any) -> None:
+        CLOCK.skipped += CLOCK.task
+        super().handle_task_finished(*arguments, **message)
+
+
+class Simulated:
+    """Runs graphs as `run/execute.Executor` does on a cluster, from a thread of its own."""
+
+    def __init__(self, loop: Loop, client: Client, threads: int) -> None:
+        self.loop, self.client, self.threads = loop, client, threads
+
+    def hands(self) -> Hands:
+        return Hands(self.threads)
+
+    def seen(self, graph: Any, keys: list[str]) -> int:
+        return len(keys)
+
+    def run(self, nodes: dict[str, Any], keys: list[str], on_done: Any) -> list[Any]:
+        return asyncio.run_coroutine_threadsafe(self._run(nodes, keys), self.loop).result()
+
+    async def _run(self, nodes: dict[str, Any], keys: list[str]) -> list[Any]:
+        CLOCK.busy = True
+        try:
+            futures = self.client.get(as_named(nodes), keys, sync=False)
+            found = await self.client.gather(futures)
+            for future in futures:
+                future.release()
+            return list(found)
+        finally:
+            CLOCK.busy = False
+
+
+def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[float, dict[str, float], int, int]:
+    """Seconds of a sweep and of its graphs, the tasks and the bytes that they had."""
+    names = ("each", "update_each", "gather_each", "gather_steps", "pick", "add_up")
+    kept = {name: getattr(tasks, name) for name in names}
+    for name in names:
+        setattr(tasks, name, globals()[name])
+    taken: dict[str, float] = {}
+    number = sent = 0
+
+    class Timed(Passes):
+        at = time.thread_time()
+
+        def run(self, name: str, graph: Any, keys: list[str]) -> Any:
+            nonlocal number, sent
+            number += graph.tasks
+            CLOCK.skipped += time.thread_time() - self.at
+            began, at = CLOCK.counted(), time.thread_time()
+            sent += len(pickle.dumps(graph.nodes))
+            CLOCK.skipped += 2 * (time.thread_time() - at)
+            found = super().run(name, graph, keys)
+            taken[name], self.at = CLOCK.counted() - began, time.thread_time()
+            return found
+
+    try:
+        began = CLOCK.counted()
+        base = Background(job.plan.factors, np.ones(statistics_size(job.plan.factors)))
+        old = Sealed(None, "generation-0", manifest)  # type: ignore[arg-type]
+        run = Timed(job, dict(manifest), executor, Progress(False, 1))  # type: ignore[arg-type]
+        users = run.update("users", old, old, base, 1.0, Weights(None, 0.0))
+        t = run.weigh("items", old, None, users.background, 1.0)
+        new = run.written()
+        items = run.update("items", old, new, users.background, 1.0, t)
+        run.finish(run.written(), users.background, items.background, 1.0, {})
+        CLOCK.skipped += time.thread_time() - run.at
+        return CLOCK.counted() - began, taken, number, sent
+    finally:
+        for name, value in kept.items():
+            setattr(tasks, name, value)
+
+
+def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str, Any]:
+    if options.shape in PRESETS:
+        users, items, pairs = PRESETS[options.shape]
+    else:
+        users, items, pairs = (round(float(number)) for number in options.shape.split(","))
+    settings = Settings(factors=factors)
+    part = options.part or (1 / 32 if options.before else 1.0)
+    plan = Plan.of_shape(users, items, pairs, settings)
+    room = make_room(plan, options.memory, 1, workers)
+    if part < 1:  # the same blocks and shares, fewer of them: users and their pairs, and blocks of items
+        cut, few = plan.cuts[plan.long], plan.cuts[plan.short]
+        rows = max(1, round(cut.blocks * part)) * cut.block
+        groups = max(1, round(few.groups * part**0.5))
+        fewer = max(1, round(few.blocks * part**0.5)) * few.block
+        cuts = {plan.long: replace(cut, rows=rows), plan.short: replace(few, rows=fewer, columns=groups * few.span)}
+        plan = replace(plan, cuts=cuts, pairs=round(pairs * part))
+    job = make_job(plan, settings, room, options)
+    manifest = {key: (8, DIGEST) for spec in job.specs.values() for key in spec.keys()}
+    wall, taken, nodes, sent, came = 0.0, {}, 0, 0, 0
+
+    async def run() -> None:
+        nonlocal wall, taken, nodes, sent, came
+        loop = asyncio.get_running_loop()
+        async with Timing(protocol="inproc", dashboard_address=None, dashboard=False) as scheduler:
+            crew = [Worker(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(workers)]
+            await asyncio.gather(*crew)
+            async with Client(scheduler.address, asynchronous=True) as client:
+                executor = Simulated(loop, client, 0 if options.before else workers)
+                wall, taken, nodes, sent = await asyncio.to_thread(sweep, job, executor, manifest)
+                came = sum(entry["total"] for worker in crew for entry in worker.transfer_incoming_log)
+            await asyncio.gather(*(worker.close() for worker in crew))
+
+    with dask.config.set(QUIET), asyncio.Runner(loop_factory=lambda: Loop(Jumping())) as runner:
+        runner.run(run())
+    arithmetic = sum(sweep_seconds(plan).values())
+    line = {
+        "shape": [users, items, pairs], "factors": factors, "workers": workers, "before": options.before, "part": part,
+        "task": CLOCK.task, "tasks": nodes, "arithmetic": arithmetic, "wall": wall,
+        "efficiency": arithmetic / (workers * wall), "graph_bytes": sent, "travelled": came,
+        "store": options.store, "graphs": taken,
+        "objects": len(manifest),
+    }  # fmt: skip
+    print(
+        f"{'before' if options.before else 'after':6} {options.shape:14} K = {factors:3}, {workers:4} workers: "
+        f"{nodes:8,} tasks"
+        f"{f' of 1/{1 / part:.0f} of a sweep' if part < 1 else ''}, {arithmetic:9.1f} core-s, {wall:8.1f} s, "
+        f"efficiency {line['efficiency']:6.1%}, {sent / 1e6:.0f} MB of graphs, "
+        f"{came / 1e9:.1f} GB between workers, load {os.getloadavg()[0]:.1f}; "
+        + ", ".join(f"{name} {seconds:.1f}" for name, seconds in line["graphs"].items()),
+        flush=True,
+    )
+    return line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="1e9,1e7,1e11", help="users,items,pairs, or a preset of `ps.simulate`")
+    parser.add_argument("--factors", default="64", help="K, several by commas")
+    parser.add_argument("--workers", default="16,64,256,512")
+    parser.add_argument("--memory", default="16GiB", help="budget of a worker")
+    parser.add_argument("--before", action="store_true", help="one task a block")
+    parser.add_argument("--part", type=float, help="of the blocks [default: all, before 1/32]")
+    parser.add_argument("--task", type=float, default=0.95e-3, help="seconds of the scheduler, a task")
+    parser.add_argument("--network", type=float, default=1e9, help="bytes a second into a worker")
+    parser.add_argument("--store", type=float, default=0.0, help="bytes a second of a worker's store [default: free]")
+    parser.add_argument("--name", default="cluster", help="of the file of results")
+    parser.add_argument("--results", default="workflows/results")
+    options = parser.parse_args()
+    CLOCK.task = options.task
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    lines = [
+        measure(options, int(workers), int(factors))
+        for factors in options.factors.split(",")
+        for workers in options.workers.split(",")
+    ]
+    benchmarking.save(options.name, {"load": os.getloadavg()[0], "lines": lines}, options.results)
