@@ -378,20 +378,10 @@ class Passes(Attempt[Job]):
             stats = self._add_shares(graph, side, bundle, tasks.gather_each, tasks.gather_statistics, theirs, *rest)
             for piece, key in zip(self._spread.pieces(bundle), stats, strict=True):
                 mine = [logits[block - bundle.start] for block in piece]
-                shared = (
-                    graph.job,
-                    tasks.solve_block,
-                    (2, 5, 7),
-                    side,
-                    own,
-                    key,
-                    ground,
-                    star,
-                    mine,
-                    weights.log_z,
-                    piece,
+                shared = side, own, key, ground, star, mine, weights.log_z, piece
+                roots.append(
+                    graph.add(f"update-{side}", piece[0], tasks.each, graph.job, tasks.solve_block, (2, 5, 7), *shared)
                 )
-                roots.append(graph.add(f"update-{side}", piece[0], tasks.each, *shared))
         return roots
 
     def _close(self, side: str, updated: list[tasks.Updated]) -> Half:
