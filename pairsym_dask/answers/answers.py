@@ -152,7 +152,7 @@ class Answers(Lists):
         predictor, where = self._answering, {"client": client, "threads": threads}
         ranking = (check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
         if isinstance(predictor, DrawPredictor):
-            return draw_neighbours.users_for(predictor.wider(new), int(position), *ranking, **where)
+            return draw_neighbours.users_for(predictor.wider(new), int(position), *ranking, self._new_users(), **where)
         place = int(position) if new is None else -1
         return users_for(predictor, place, *ranking, None if new is None else new.symbols, self._new_users(), **where)
 
