@@ -299,14 +299,17 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(rows), figsize=(9, 3.4), constrained_layout=True)
+    figure, axes = plt.subplots(1, len(rows), figsize=(9, 3.4), sharey=True, constrained_layout=True)
     for axis, row in zip(axes, rows, strict=True):
         bins = row["R gain by pairs of the item"]
         values = np.array([line[1:] for line in bins.values()])
         place = np.arange(len(bins))
         axis.axhline(0, color="0.6", linewidth=1)
         axis.errorbar(place, values[:, 0], np.abs(values[:, 1:].T - values[:, 0]), fmt="o", capsize=3, color="#3a6ea5")
-        axis.set_xticks(place, [f"{words}\n({line[0]:,})" for words, line in bins.items()], fontsize=8)
+        axis.set_xticks(place, [f"{words.replace(' and more', '+')}\n({line[0]:,})" for words, line in bins.items()])
+        axis.set_yscale("symlog", linthresh=0.01)
+        axis.set_ylim(-0.012, 0.5)
+        axis.set_yticks([-0.01, 0, 0.01, 0.1], ["-.01", "0", ".01", ".1"])
         axis.set(title=row["set"], xlabel="training pairs of the held-out item (cases)")
     axes[0].set_ylabel("R with tags less R without")
     figure.savefig(path, dpi=110)

@@ -28,7 +28,7 @@ from ..sweep.job import prior_growth
 from ..sweep.tag_prior import TagPrior, mixed, tag_group
 from .predict import Symbols
 
-EVIDENCE = 3.0  # times the square that chance would give to a tag's effects: no more than that is no evidence
+EVIDENCE = 10.0  # times the square that chance would give to a tag's effects: no more than that is no evidence
 ROWS = 65_536  # symbols whose prior means are looked at together
 
 

@@ -1,5 +1,7 @@
-"""Tags of a side as its prior means: v_j ~ N(sum_f x_jf h_f, 1/tau_j) and b_j ~ N(sum_f x_jf e_f, 1/tau_b).
+"""Tags of a side as its prior means: v_j ~ N(sum_f x_jf h_f, 1/tau) and b_j ~ N(sum_f x_jf e_f, 1/tau_b).
 
+Where prior precisions tau_j grow with a symbol's pairs, tau is that of a symbol without pairs, and the prior of v_j the
+product of this one and N(0, 1/(tau_j - tau)): tags pull at all symbols alike, and fade beside pairs.
 x_jf are the weights of the tag store, scaled so that their squares sum to one for every symbol. The effects h_f have
 the prior N(0, 1/gamma_f), whose precision gamma_f is learned: a tag that says nothing is switched off by a large one.
 The effects e_f on biases have N(0, 1/tau_b). Beside its own tags every symbol that has any has one more, with weight

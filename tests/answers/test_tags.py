@@ -11,6 +11,7 @@ import pytest
 from helpers.stores import fitted_arrays
 
 import pairsym_dask as ps
+from pairsym_dask.answers.tags import EVIDENCE
 from pairsym_dask.errors import InputError, StoreError
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.store.verify import verify
@@ -140,7 +141,7 @@ def test_evidence_is_what_its_formulas_say(noisy):
     left = arrays["items/mean"] - x @ h
     without = left * (1 + (tau * x**2 / (precision - tau * x**2)).sum(1, keepdims=True))
     chance = (without**2).mean() * (tau * x / precision) ** 2
-    evident = np.maximum(1 - 3 * chance.sum(0) / (h**2).mean(1), 0)
+    evident = np.maximum(1 - EVIDENCE * chance.sum(0) / (h**2).mean(1), 0)
     told = tau * (x**2).sum(0) / precision
     got = noisy.tags().set_index("tag")["relevance"][tags.prior.tags.tag_ids]
     np.testing.assert_allclose(got, (told * evident)[:-1], rtol=1e-6, atol=1e-12)
