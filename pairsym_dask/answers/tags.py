@@ -28,7 +28,8 @@ from ..sweep.job import prior_growth
 from ..sweep.tag_prior import TagPrior, mixed, tag_group
 from .predict import Symbols
 
-EVIDENCE = 10.0  # times the square that chance would give to a tag's effects: no more than that is no evidence
+# A tag's effects are nothing to show, or to rank by, up to so many times the square that chance would give them.
+SHOWN, RANKED = 2.0, 10.0
 ROWS = 65_536  # symbols whose prior means are looked at together
 
 
@@ -121,14 +122,14 @@ class SideTags:
         mean = self.effects[:, :-1]
         if self.commit.settings.temperature == 1:
             return mean
-        told, evident = self._evidence
-        kept = 1 - told * (1 - evident)
+        told, chance = self._chance
+        kept = 1 - told * np.minimum(RANKED * chance, 1.0)
         kept[-1] = 1  # the level is what all symbols share
         return np.asarray(mean * kept[:, None])
 
     @cached_property
-    def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of every tag the share of symbols, not of its prior, in its precision, and how far its effects are evident.
+    def _chance(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of every tag the share of symbols, not of its prior, in its precision, and that of chance in its effects.
 
         A tag that says nothing has effects all the same: tau / precision_f sum_j x_jf r_j of what others leave, r_j,
         whose mean square is S^2 sum_j (tau x_jf / precision_f)^2. What is left of a symbol when it is itself left
@@ -143,8 +144,7 @@ class SideTags:
         spread = total / (self.prior.known.size * self.commit.settings.factors)
         told = np.minimum(tau * self.prior.squares() / precision, 1.0)
         chance, mean = spread * tau * told / precision, (self.effects[:, :-1].astype(np.float64) ** 2).mean(1)
-        ratio = np.divide(EVIDENCE * chance, mean, out=np.ones_like(mean), where=mean > 0)
-        return told, np.maximum(1 - ratio, 0.0)
+        return told, np.divide(chance, mean, out=np.ones_like(mean), where=mean > 0)
 
     def mixed(self, tile: Tile) -> Symbols:
         """The priors of symbols by their tags and scaled weights."""
@@ -180,8 +180,9 @@ class SideTags:
         variance = self.variances[:-1, 0]
         if self.commit.settings.temperature == 1:
             return tag_frame(self.prior.tags, square / (square + variance), square, variance)  # |E[h]|^2 / E|h|^2
-        told, evident = self._evidence
-        return tag_frame(self.prior.tags, (told * evident)[:-1], square, variance)
+        told, chance = self._chance
+        relevance = told * np.maximum(1 - SHOWN * chance, 0.0)
+        return tag_frame(self.prior.tags, relevance[:-1], square, variance)
 
     def pulls(self, label: object, its: np.ndarray) -> pd.DataFrame:
         """What each tag of a symbol brings to its energies with traits `its` of the other side; strongest first."""

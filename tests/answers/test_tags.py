@@ -11,7 +11,6 @@ import pytest
 from helpers.stores import fitted_arrays
 
 import pairsym_dask as ps
-from pairsym_dask.answers.tags import EVIDENCE
 from pairsym_dask.errors import InputError, StoreError
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.store.verify import verify
@@ -132,7 +131,7 @@ def test_useless_tags_have_no_relevance_and_little_effect(noisy):
     assert kept[-1] == 1
 
 
-def test_evidence_is_what_its_formulas_say(noisy):
+def test_relevance_is_what_its_formulas_say(noisy):
     tags = noisy._tags["items"]
     links = tags.prior.tags.to_scipy().toarray()[:100]
     x = np.hstack([links / np.sqrt((links**2).sum(1, keepdims=True)), np.ones((100, 1))])
@@ -141,11 +140,11 @@ def test_evidence_is_what_its_formulas_say(noisy):
     left = arrays["items/mean"] - x @ h
     without = left * (1 + (tau * x**2 / (precision - tau * x**2)).sum(1, keepdims=True))
     chance = (without**2).mean() * (tau * x / precision) ** 2
-    evident = np.maximum(1 - EVIDENCE * chance.sum(0) / (h**2).mean(1), 0)
+    chance = chance.sum(0) / (h**2).mean(1)
     told = tau * (x**2).sum(0) / precision
     got = noisy.tags().set_index("tag")["relevance"][tags.prior.tags.tag_ids]
-    np.testing.assert_allclose(got, (told * evident)[:-1], rtol=1e-6, atol=1e-12)
-    wanted = h[:-1] * (1 - told * (1 - evident))[:-1, None]
+    np.testing.assert_allclose(got, (told * np.maximum(1 - 2 * chance, 0))[:-1], rtol=1e-6, atol=1e-12)
+    wanted = h[:-1] * (1 - told * np.minimum(10 * chance, 1))[:-1, None]
     np.testing.assert_allclose(tags.telling[:-1], wanted, rtol=1e-6)
 
 
