@@ -1,6 +1,7 @@
 """Items that nobody has paired yet, by their tags: cold items of CiteULike-a against peers, warm ones with and without.
 
     python workflows/study_tags.py DATA [--parts cold noise warm] [--factors 256] [--peers lightfm ridge content]
+    python workflows/study_tags.py DATA --parts --output study-tags.json --picture tags.png    # what is there, drawn
 
 DATA is a folder with citeulike-cold.parquet (user, item, part), citeulike-tags.parquet (item, tag) and, for `warm`, the
 ratings and titles of ml-100k. Every user with test pairs ranks the test items, none of which has a training pair;
@@ -24,6 +25,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg
+from scipy.stats import rankdata
 from threadpoolctl import threadpool_limits
 
 import pairsym_dask as ps
@@ -224,11 +226,16 @@ def study_noise(data: Path, options: argparse.Namespace) -> list[dict[str, Any]]
             row |= {f"recall@{n} {name}": round(float(v.mean()), 4) for n, v in split.recall(scores).items()}
             if name == "with":
                 tags = model.tags()
-                often = tags[tags["symbols"] >= 50].reset_index(drop=True)
-                random_ones = often["tag"].str.startswith("~")
+                often = tags[tags["symbols"] >= 50]
+                random_ones = often["tag"].str.startswith("~").to_numpy()
+                rank = rankdata(-often["relevance"])  # equal ones share a rank
                 row["often_used_tags"] = len(often)
-                row["mean_rank_of_random_ones"] = round(float((often.index[random_ones] + 1).to_numpy().mean()), 1)
-                row["best_rank_of_a_random_one"] = int(often.index[random_ones].min() + 1)
+                row["mean_rank_of_random_ones"] = round(float(rank[random_ones].mean()), 1)
+                row["best_rank_of_a_random_one"] = float(rank[random_ones].min())
+                row["random_ones_of_no_relevance"] = int((often["relevance"][random_ones] == 0).sum())
+                row["others_of_no_relevance"] = int((often["relevance"][~random_ones] == 0).sum())
+    for n in CUTS:
+        row[f"loss@{n}"] = round(1 - row[f"recall@{n} with"] / row[f"recall@{n} without"], 4)
     print(row, flush=True)
     return [row]
 
@@ -256,15 +263,13 @@ def study_warm(data: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
                 row |= {f"{measure} {words}": round(float(one[measure].mean()), 4) for words, one in found.items()}
                 row[f"{measure} gain"] = interval(gain[measure].to_numpy())
             many = pairs_of.reindex(found["with"]["item"]).to_numpy()
-            edges = [0, 1, 3, 6, 11, 26, 10**9]
-            row["R gain by pairs of the item"] = {
-                f"{low} to {high - 1}" if high < 10**9 else f"{low} and more": [
-                    int(((many >= low) & (many < high)).sum()),
-                    round(float(gain["R"].to_numpy()[(many >= low) & (many < high)].mean()), 4),
-                ]
-                for low, high in itertools.pairwise(edges)
-                if ((many >= low) & (many < high)).any()
-            }
+            row["R gain by pairs of the item"] = {}
+            for low, high in itertools.pairwise([0, 1, 3, 6, 11, 26, 10**9]):
+                mine = gain["R"].to_numpy()[(many >= low) & (many < high)]
+                words = f"{low} and more" if high == 10**9 else str(low) if high == low + 1 else f"{low} to {high - 1}"
+                if mine.size:
+                    found_gain = [mine.size, round(float(mine.mean()), 4), *interval(mine)]
+                    row["R gain by pairs of the item"][words] = found_gain
             rows.append(row)
             print(row, flush=True)
     return rows
@@ -287,21 +292,49 @@ def warm_movies(data: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return ratings.loc[ratings["rating"] >= 4, ["user", "item"]], tags.astype({"tag": str})
 
 
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """What tags change in held-out ranks, by how many pairs the item has."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(rows), figsize=(9, 3.4), sharey=True, constrained_layout=True)
+    for axis, row in zip(axes, rows, strict=True):
+        bins = row["R gain by pairs of the item"]
+        values = np.array([line[1:] for line in bins.values()])
+        place = np.arange(len(bins))
+        axis.axhline(0, color="0.6", linewidth=1)
+        axis.errorbar(place, values[:, 0], np.abs(values[:, 1:].T - values[:, 0]), fmt="o", capsize=3, color="#3a6ea5")
+        axis.set_xticks(place, [f"{words.replace(' and more', '+')}\n({line[0]:,})" for words, line in bins.items()])
+        axis.set_yscale("symlog", linthresh=0.01)
+        axis.set_ylim(-0.012, 0.5)
+        axis.set_yticks([-0.01, 0, 0.01, 0.1], ["-.01", "0", ".01", ".1"])
+        axis.set(title=row["set"], xlabel="training pairs of the held-out item (cases)")
+    axes[0].set_ylabel("R with tags less R without")
+    figure.savefig(path, dpi=110)
+
+
 PARTS = {"cold": study_cold, "noise": study_noise, "warm": study_warm}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--factors", type=int, nargs="+", default=[128, 256])
     parser.add_argument("--peers", nargs="*", choices=list(SYSTEMS), default=list(SYSTEMS))
-    parser.add_argument("--output", type=Path, help="a JSON file")
+    parser.add_argument("--output", type=Path, help="a JSON file; parts that are not run now stay in it")
+    parser.add_argument("--picture", type=Path, help="a PNG file of the part `warm`")
     options = parser.parse_args()
     with threadpool_limits(2):
         found = {part: PARTS[part](options.data, options) for part in options.parts}
-    if options.output:
-        options.output.write_text(json.dumps({"machine": benchmarking.machine(), **found}, indent=1) + "\n")
+    if options.output and options.output.exists():
+        found = {**json.loads(options.output.read_text()), **found}
+    if options.output and options.parts:
+        options.output.write_text(json.dumps({**found, "machine": benchmarking.machine()}, indent=1) + "\n")
+    if options.picture:
+        draw(found["warm"], options.picture)
 
 
 if __name__ == "__main__":

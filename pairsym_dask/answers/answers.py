@@ -152,7 +152,7 @@ class Answers(Lists):
         predictor, where = self._answering, {"client": client, "threads": threads}
         ranking = (check_n(n), exclude_seen, self._exponent(popularity), check_interval(interval))
         if isinstance(predictor, DrawPredictor):
-            return draw_neighbours.users_for(predictor.wider(new), int(position), *ranking, **where)
+            return draw_neighbours.users_for(predictor.wider(new), int(position), *ranking, self._new_users(), **where)
         place = int(position) if new is None else -1
         return users_for(predictor, place, *ranking, None if new is None else new.symbols, self._new_users(), **where)
 
@@ -167,9 +167,10 @@ class Answers(Lists):
         Returns
         -------
         pandas.DataFrame
-            tag, `relevance` (how much of its effects on traits is known: the square of their mean over their mean
-            square, 0 to 1, small of a tag that says nothing, or of which little is known), `effect` (the root of the
-            mean square of its effects), `sd` of an effect under the posterior, and `symbols`, how many have the tag.
+            tag, `relevance` (0 to 1, small of a tag that says nothing, or of which little is known: of a fit for lists
+            how far its effects are more than chance would make, else the square of their mean over their mean
+            square), `effect` (the root of the mean square of its effects), `sd` of an effect under the posterior, and
+            `symbols`, how many have the tag.
 
         Examples
         --------

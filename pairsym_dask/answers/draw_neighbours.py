@@ -17,6 +17,7 @@ from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from .draws import DrawPredictor, SymbolDraws, beliefs_over
 from .neighbours import check_measure, first_of, over_users
+from .predict import Newcomers, labels_of
 
 
 def similar(
@@ -93,15 +94,28 @@ def _moments(symbols: Any) -> np.ndarray:
 
 
 def users_for(
-    predictor: DrawPredictor, item: int, n: int, exclude_seen: bool, popularity: float, interval: float, **where: Any
-) -> pd.DataFrame:
-    """The n users whom an item suits best over all draws: user, rank, probability p(i | j), sigma, sd, low, high."""
+    predictor: DrawPredictor, item: int, n: int, exclude_seen: bool, popularity: float, interval: float,
+    users: Newcomers | None = None, **where: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """The n users whom an item suits best over all draws: user, rank, probability p(i | j), sigma, sd, low, high.
+
+    `users` are some beside the store's, each as active as the geometric mean of those.
+    """
     items = [predictor.items(d) for d in range(predictor.size)]
     rows = np.stack([np.append(one.traits[item].astype(np.float64), one.bias[item]) for one in items])
     parts = np.stack([one.psi[:, item] / one.psi[:, item].sum() for one in items])
     asked = (item, rows, parts, n, exclude_seen, popularity)
     found = over_users("recommend-item", _users_block, predictor.commits, predictor.counts, asked, where)
-    totals = np.sum([part[-1] for part in found], axis=0)
+    if users is not None:
+        many = predictor.counts.shape[0]
+        middle = np.exp(np.sum([part[-1] for part in found], axis=0) / many)  # (draws, components)
+        pi = (middle * parts).sum(1) / [commit.selected("users").sum() for commit in predictor.commits]
+        new = users.symbols
+        energies = np.stack([_rows(new.traits[d], new.bias[d]) @ [*rows[d, :-1], 1.0] for d in range(predictor.size)])
+        energies += rows[:, -1:]
+        places, kept = many + np.arange(len(new)), np.arange(len(new))
+        found.append((*_best(energies, np.repeat(pi[:, None], len(new), axis=1), places, kept, n, popularity), middle))
+    totals = np.sum([part[-2] for part in found], axis=0)
     places, score = (np.concatenate([part[k] for part in found]) for k in (0, 1))
     energies, chosen = (np.concatenate([part[k] for part in found], axis=1) for k in (2, 3))
     best = first_of(score, places, n)
@@ -109,7 +123,7 @@ def users_for(
     p = (expit(energies[:, best]) * chosen[:, best] / totals[:, None]).mean(0)
     return pd.DataFrame(
         {
-            "user": predictor.counts.label_rows("users", places[best]),
+            "user": labels_of(predictor.counts, "users", places[best], users),
             "rank": np.arange(best.size) + 1,
             "probability": p,
             **beliefs_over(energies[:, best], interval),
@@ -146,23 +160,31 @@ def _users_block(
     commits: list[Commit], counts: Counts, block: int, item: int, rows: np.ndarray, parts: np.ndarray, n: int,
     exclude_seen: bool, popularity: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The n best users of a block: positions, scores, energies and pi by draw, and what pi sigma sums to by draw.
+    """The n best users of a block, as of `_best`, and sums of the logarithms of selections (draws, components).
 
     `parts` (draws, components) are which components the item is selected by.
     """
     positions = np.arange(*counts.cuts["users"].row_range(block))
     energies, chosen = np.empty((2, len(commits), positions.size))
+    logs = np.empty_like(parts)
     for d, commit in enumerate(commits):
         users = _read(commit, positions)
         energies[d] = users[:, :-1] @ rows[d, :-1] + users[:, -1] + rows[d, -1]
         selection = read_rows(commit, "users/selection", positions).reshape(positions.size, -1)
         chosen[d] = (selection * parts[d]).sum(1) / commit.selected("users").sum()
-    shown = expit(energies)
-    score, totals = shown.mean(0) * chosen.mean(0) ** popularity, (shown * chosen).sum(1)
+        logs[d] = np.log(selection).sum(0)
     kept = np.ones(positions.size, bool)
     if exclude_seen:
         tile = counts.rows("users", block)
         kept[np.searchsorted(tile.indptr, np.flatnonzero(tile.indices == item), "right") - 1] = False
-    here = np.flatnonzero(kept)
+    return *_best(energies, chosen, positions, np.flatnonzero(kept), n, popularity), logs
+
+
+def _best(
+    energies: np.ndarray, chosen: np.ndarray, positions: np.ndarray, here: np.ndarray, n: int, popularity: float
+) -> tuple[Any, ...]:
+    """Of the users `here` the n best: positions, scores, energies and pi by draw, and what pi sigma of all sums to."""
+    shown = expit(energies)
+    score, totals = shown.mean(0) * chosen.mean(0) ** popularity, (shown * chosen).sum(1)
     best = here[first_of(score[here], positions[here], n)]
     return positions[best], score[best], energies[:, best], chosen[:, best], totals

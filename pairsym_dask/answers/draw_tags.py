@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import solve_triangular
 
-from ..kernels.tags import sum_squares
 from ..sampler.halves import NEWCOMERS, Keys
 from ..sampler.hyper import Prior
 from ..sampler.tags import normals
@@ -20,7 +19,7 @@ from ..store.commit import Commit
 from ..store.cuts import Tile
 from ..sweep.tag_prior import TagPrior, mixed, tag_group
 from .draws import SymbolDraws
-from .tags import tag_frame
+from .tags import pull_frame, tag_frame
 
 
 def prior_of(commit: Commit, side: str) -> Prior:
@@ -28,13 +27,28 @@ def prior_of(commit: Commit, side: str) -> Prior:
     return Prior.decode(commit.record["priors"][side], commit.settings.factors)
 
 
-def centres_of(commit: Commit, side: str, links: Tile) -> np.ndarray:
-    """What the tags of a draw add to prior means of [traits, bias], of symbols by their scaled links."""
+def effects_of(commit: Commit, side: str) -> np.ndarray:
+    """[h_f, e_f] of every tag in a draw."""
     traits, bias = (
         commit.sealed.read_array(commit.arrays[f"{tag_group(side)}/{name}"]).astype(np.float64)
         for name in ("traits", "bias")
     )
-    return mixed(links, np.hstack([traits, bias[:, None]]))
+    return np.hstack([traits, bias[:, None]])
+
+
+def centres_of(commit: Commit, side: str, links: Tile) -> np.ndarray:
+    """What the tags of a draw add to prior means of [traits, bias], of symbols by their scaled links."""
+    return mixed(links, effects_of(commit, side))
+
+
+def pulls_over(commits: Sequence[Commit], prior: TagPrior, label: object, its: np.ndarray) -> pd.DataFrame:
+    """As `SideTags.pulls`, averaged over draws, in each of which the other symbol has the traits its[draw]."""
+    labels = np.array([label], object if isinstance(label, str) else None)
+    tile = prior.scaled(prior.tags.find(labels))
+    energy = np.zeros(tile.indices.size)
+    for commit, one in zip(commits, its, strict=True):
+        energy += tile.counts * (effects_of(commit, prior.side)[tile.indices] @ [*one, 1.0]) / len(commits)
+    return pull_frame(prior, tile, energy)
 
 
 def draw_newcomers(commits: Sequence[Commit], side: str, links: Tile, numbers: np.ndarray) -> SymbolDraws:
@@ -60,9 +74,7 @@ def frame_over(commits: Sequence[Commit], prior: TagPrior) -> pd.DataFrame:
     h_f given all else is normal about a mean with the precision gamma_f I + sum_j x_jf^2 Lambda: its variance, and the
     square of that mean, which is what |h_f|^2 is more, are averaged over draws. Traits turn, these do not.
     """
-    k, squares, ones = commits[0].settings.factors, np.empty(prior.number), np.ones(prior.known.size)
-    for tags, tile in prior.by_tag():
-        sum_squares(tile.indptr, tile.indices, tile.counts, ones, squares[tags])
+    k, squares = commits[0].settings.factors, prior.squares()
     size, variance = np.zeros((2, prior.number))
     for commit in commits:
         traits, gamma = (
@@ -71,4 +83,5 @@ def frame_over(commits: Sequence[Commit], prior: TagPrior) -> pd.DataFrame:
         size += (traits.astype(np.float64) ** 2).sum(1) / k / len(commits)
         spectrum = np.linalg.eigvalsh(prior_of(commit, prior.side).precision)
         variance += (1 / (gamma[:, None] + squares[:, None] * spectrum)).mean(1) / len(commits)
-    return tag_frame(prior.tags, np.maximum(size - variance, 0.0)[:-1], variance[:-1])
+    square, variance = np.maximum(size - variance, 0.0)[:-1], variance[:-1]
+    return tag_frame(prior.tags, square / (square + variance), square, variance)

@@ -95,9 +95,9 @@ def explain(predictor: Predictor, user: int, item: int, n: int, tags: dict[str, 
     )  # fmt: skip
     first = {"user bias": bias, "item bias": float(items.bias[item])}
     last = {"censored pairs": float(unseen)}
-    if "users" in tags:  # h_i holds tau u times the prior mean
+    if "users" in tags:  # h_i holds the prior mean times the precision that it pulls with
         (mean_of_tags,) = tags["users"].symbols(tags["users"].prior.rows[[user]]).mean.astype(np.float64)
-        last["user tags"] = settings.tau_u * float(mean_of_tags @ direction)
+        last["user tags"] = tags["users"].tau * float(mean_of_tags @ direction)
     last["not settled yet"] = taste - float(pull.sum()) - sum(last.values())
     who, what = predictor.label("users", user), predictor.label("items", item)
     found = explanation_of(counts, (who, what), n, (seen, count, pull), first, last, total)

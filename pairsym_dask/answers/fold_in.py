@@ -274,7 +274,7 @@ class Fixed:
         pull = np.zeros((0 if prior is None else tau.size, padded_width(settings.factors)), settings.dtype)
         if prior is not None:
             pull[:, : settings.factors + 1] = prior
-            pull[:, : settings.factors] *= tau[:, None]
+            pull[:, : settings.factors] *= self.pulling(tau)[:, None]
             pull[:, settings.factors] *= settings.tau_b
         terms = Terms(
             settings.factors, row_offsets(padded_width(settings.factors)), self.censored * weights,
@@ -302,6 +302,13 @@ class Fixed:
             if not rows.size:
                 break
         return rows
+
+    def pulling(self, tau: np.ndarray) -> np.ndarray:
+        """Precisions with which tags pull at users of prior precisions tau, as at those of the fit."""
+        settings, none = self.commit.settings, np.zeros(1)
+        if not self.commit.tags["users"].get("fades", False):
+            return tau
+        return settings.tau_u * prior_growth(settings, none, self.censored * self.counted_weights(none))
 
     def weigh(self, pairs: Tile, values: Values, weights: np.ndarray, marginal: np.ndarray) -> np.ndarray:
         """s_i = exp(E[log pi_i] + sum_j t_j Omega_ij - log Z), with the normaliser that the commit keeps."""

@@ -273,12 +273,9 @@ class Lists(Predictions):
         ((row,), new), ((column,), more) = self._places("users", [user]), self._places("items", [item])
         tags = self._tags if self._fitted.tags else {}
         if isinstance(self._answering, DrawPredictor):
-            if new is not None or more is not None:
-                raise InputError(
-                    "draws explain pairs of symbols that have pairs, and "
-                    f"{user if new is not None else item!r} has tags alone; probability and contrast answer for it"
-                )
-            return draw_explain.explain(self._answering, int(row), int(column), check_n(n), tags.get("users"))
+            if new is not None:
+                return draw_explain.explain_newcomer(self._answering, new, int(column), tags, more)
+            return draw_explain.explain(self._answering, int(row), int(column), check_n(n), tags, more)
         predictor = self._answering.wider(more)
         if new is not None:
             return explain_newcomer(predictor, new, int(column), tags)

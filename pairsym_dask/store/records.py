@@ -68,6 +68,7 @@ class TagsAddress(TypedDict):
     path: str
     digest: str
     tags: int  # how many there are
+    fades: NotRequired[bool]  # see `TagPrior`; no word of it in the first stores with tags, where it grew
 
 
 class StartRecord(TypedDict):
@@ -243,16 +244,20 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
         sides = {side: given.inside(side) for side in SIDES if side in given.values}
         if not sides or set(given.values) != set(sides):
             found.refuse("tags", "tag stores by side")
-        checked["tags"] = {
-            side: TagsAddress(path=one.text("path"), digest=one.digest("digest"), tags=one.whole("tags", 1, 2**32 - 1))
-            for side, one in sides.items()
-        }
+        checked["tags"] = {side: _tags_address(one) for side, one in sides.items()}
     if record.get("start") is not None:
         start = found.inside("start")
         checked["start"] = StartRecord(
             path=start.text("path"), sweep=start.whole("sweep", 0, 10**12), digest=start.digest("digest")
         )
     return checked
+
+
+def _tags_address(one: Fields) -> TagsAddress:
+    address = TagsAddress(path=one.text("path"), digest=one.digest("digest"), tags=one.whole("tags", 1, 2**32 - 1))
+    if "fades" in one.values:
+        address["fades"] = one.truth("fades")
+    return address
 
 
 def _prior(priors: Fields, side: str, factors: int) -> str:

@@ -34,7 +34,17 @@ from .graphs import End, Half, Passes, Weights
 from .job import Job
 from .plan import Plan, Room, make_room
 from .record import decode_background, encode_background, relative_path
-from .resume import check_options, check_same, check_same_tags, check_warm, parse_keep, settled, solver_of, warn_of_fall
+from .resume import (
+    check_options,
+    check_same,
+    check_same_tags,
+    check_warm,
+    fading_of,
+    parse_keep,
+    settled,
+    solver_of,
+    warn_of_fall,
+)
 from .shelf import forget
 from .start import Earlier
 from .tag_prior import TagPrior
@@ -80,7 +90,9 @@ def fit(
         raise InputError(f"{counts.path} holds no pairs: there is nothing to fit")
     kept = parse_keep(keep)
     executor = Executor(client, threads)
-    priors = {side: TagPrior.make(side, tags[side], counts) for side in SIDES if tags and side in tags}
+    priors = {
+        side: TagPrior.make(side, tags[side], counts, fading_of(store, side)) for side in SIDES if tags and side in tags
+    }
     plan = Plan.make(counts, settings, solver_of(store), sum(prior.nbytes(settings) for prior in priors.values()))
     room = make_room(plan, *executor.resources(memory), executor.processes)
     with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
@@ -146,6 +158,7 @@ class Fit:
                     "path": relative_path(prior.tags.path, self.store.url),
                     "digest": prior.tags.digest,
                     "tags": prior.tags.shape[1],
+                    **({"fades": True} if prior.fades and self.settings.prior_growth else {}),
                 }
                 for side, prior in self.tags.items()
             }

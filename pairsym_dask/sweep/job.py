@@ -201,6 +201,18 @@ class Job(Travelling):
         """Growth of a block's prior precisions."""
         return prior_growth(self.settings, marginal, self.censored * weights)
 
+    def pulling(self, side: str, block: int, weights: np.ndarray) -> np.ndarray:
+        """Precisions with which tags pull at a block's traits: each that of a symbol without pairs.
+
+        Were they to grow with pairs as the prior does, tags would never give way to what pairs say.
+        """
+        settings, marginal = self.settings, self.marginal(side, block)
+        if self.tags[side].fades and settings.prior_growth:
+            # s_j is in proportion to (alpha + c_j)^beta
+            weights = weights * (settings.alpha / (settings.alpha + marginal)) ** settings.background_exponent(side)
+            marginal = np.zeros_like(marginal)
+        return self.tau[side] * self.growth(marginal, weights)
+
     def tag_table(self, side: str, sealed: Sealed) -> np.ndarray:
         """Effects [h_f, e_f] of a side's tags in a generation, on this sweep's axes; kept once a process."""
 
@@ -215,8 +227,8 @@ class Job(Travelling):
         SHELF.drop(lambda old: old.outdated_by(key))
         return kept
 
-    def pull(self, side: str, own: Sealed, block: int, tau: np.ndarray) -> np.ndarray:
-        """Prior precisions times prior means of a block's traits and biases, a table's width a row."""
+    def pull(self, side: str, own: Sealed, block: int, weights: np.ndarray) -> np.ndarray:
+        """Precisions times prior means of a block's traits and biases, a table's width a row."""
         settings = self.settings
         if side not in self.tags:
             return np.empty((0, 0), settings.dtype)
@@ -228,7 +240,7 @@ class Job(Travelling):
         )
         means = mixed(tile, self.tag_table(side, own))
         out = np.zeros((means.shape[0], self.width), settings.dtype)
-        out[:, :k] = tau[:, None] * means[:, :k]
+        out[:, :k] = self.pulling(side, block, weights)[:, None] * means[:, :k]
         out[:, k] = settings.tau_b * means[:, k]
         return out
 
@@ -248,5 +260,5 @@ class Job(Travelling):
             settings.tau_b,
             settings.biases,
             self.cold,
-            self.pull(side, own, block, tau),
+            self.pull(side, own, block, weights),
         )

@@ -80,6 +80,12 @@ def solver_of(store: ModelStore) -> str | None:
     return None if first is None else str(first.record.get("solver", "cholesky"))
 
 
+def fading_of(store: ModelStore, side: str) -> bool:
+    """Whether the pull of a side's tags fades beside pairs in a store's sweeps; in stores that do not say it grows."""
+    first = first_commit(store)
+    return first is None or side not in first.tags or first.tags[side].get("fades", False)
+
+
 def check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, store: ModelStore) -> None:
     """Refuse to go on with other settings or other data, in words."""
     then, now = first.settings.to_dict(), settings.to_dict()

@@ -1,5 +1,7 @@
-"""Tags of a side as its prior means: v_j ~ N(sum_f x_jf h_f, 1/tau_j) and b_j ~ N(sum_f x_jf e_f, 1/tau_b).
+"""Tags of a side as its prior means: v_j ~ N(sum_f x_jf h_f, 1/tau) and b_j ~ N(sum_f x_jf e_f, 1/tau_b).
 
+Where prior precisions tau_j grow with a symbol's pairs, tau is that of a symbol without pairs, and the prior of v_j the
+product of this one and N(0, 1/(tau_j - tau)): tags pull at all symbols alike, and fade beside pairs.
 x_jf are the weights of the tag store, scaled so that their squares sum to one for every symbol. The effects h_f have
 the prior N(0, 1/gamma_f), whose precision gamma_f is learned: a tag that says nothing is switched off by a large one.
 The effects e_f on biases have N(0, 1/tau_b). Beside its own tags every symbol that has any has one more, with weight
@@ -16,7 +18,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..kernels.keys import sum_rows
-from ..kernels.tags import mix_tags
+from ..kernels.tags import mix_tags, sum_squares
 from ..settings import Settings
 from ..store.counts import Counts, iterate_rows
 from ..store.cuts import Tile
@@ -53,9 +55,10 @@ class TagPrior:
     tags: Tags
     rows: np.ndarray  # of every symbol of the side its row in the tag store, -1 for one without tags
     sizes: np.ndarray  # of every row of the tag store: the root of the sum of its squared weights
+    fades: bool  # whether its pull is that of a symbol without pairs for all, or grows with pairs as the prior does
 
     @staticmethod
-    def make(side: str, tags: Tags, counts: Counts) -> TagPrior:
+    def make(side: str, tags: Tags, counts: Counts, fades: bool = True) -> TagPrior:
         """Find the symbols of a counts store among those with tags."""
         mine, theirs = (store.record["labels"][name] for store, name in ((counts, side), (tags.links, "users")))
         if mine != theirs:
@@ -74,7 +77,7 @@ class TagPrior:
         for first, tile in iterate_rows(tags.links, "users"):
             squares = sum_rows(tile.indptr, tile.counts.astype(np.float64) ** 2)
             sizes[first : first + squares.size] = np.sqrt(squares)
-        return TagPrior(side, tags, rows, sizes)
+        return TagPrior(side, tags, rows, sizes, fades)
 
     @property
     def number(self) -> int:
@@ -115,6 +118,13 @@ class TagPrior:
             indptr = np.concatenate([[0], np.cumsum(kept)])[tile.indptr]
             weights = tile.counts[kept] / self.sizes[tile.indices[kept]]
             yield slice(*links.cuts["items"].row_range(block)), Tile(indptr, places[kept].astype(np.uint32), weights)
+
+    def squares(self) -> np.ndarray:
+        """sum_j x_jf^2 of every tag."""
+        found, ones = np.empty(self.number), np.ones(self.known.size)
+        for tags, tile in self.by_tag():
+            sum_squares(tile.indptr, tile.indices, tile.counts, ones, found[tags])
+        return found
 
     def columns(self, factors: int) -> list[slice]:
         """Traits that are worked on together, so that residuals of all symbols fit their room."""

@@ -68,9 +68,9 @@ class Tagged:
 class _Sums:
     """Of a side's symbols with tags, for the bound."""
 
-    reach: np.ndarray  # sum_j tau_j x_jf^2 of every tag
+    reach: np.ndarray  # sum_j tau x_jf^2 of every tag, tau what tags pull with
     bias_reach: np.ndarray  # tau_b sum_j x_jf^2
-    traits: float  # sum_j tau_j (|m_j - mu_j|^2 - |m_j|^2)
+    traits: float  # sum_j tau (|m_j - mu_j|^2 - |m_j|^2)
     biases: float
 
 
@@ -117,7 +117,7 @@ def _measure(job: Job, prior: TagPrior, old: Effects, state: Sealed, passes: int
     tau, bias = np.empty(prior.known.size), np.zeros(prior.known.size)
     for block, here, mine in _known(job, prior):
         weights = job.read(state, f"{side}/background", block)
-        tau[here] = (job.tau[side] * job.growth(job.marginal(side, block), weights))[mine]
+        tau[here] = job.pulling(side, block, weights)[mine]
         bias[here] = job.read(state, f"{side}/bias", block)[mine]
     tiles = list(prior.by_tag())
     reach, bias_reach = np.empty(prior.number), np.empty(prior.number)
@@ -169,7 +169,7 @@ def _bound(effects: Effects, sums: _Sums, settings: Settings) -> float:
     """All terms of the bound that come with tags, beside those of a side whose prior means are 0.
 
     E[log p(h | gamma)] - E[log q(h)] + E[log p(gamma)] - E[log q(gamma)], the same of e, and what the prior means
-    change: -tau_j/2 (|m_j - mu_j|^2 - |m_j|^2 + K sum_f x_jf^2 / precision_f).
+    change: -tau/2 (|m_j - mu_j|^2 - |m_j|^2 + K sum_f x_jf^2 / precision_f).
     """
     k, gamma, precision = settings.factors, effects.gamma, effects.precision
     known = gamma_prior(k)

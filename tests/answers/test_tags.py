@@ -95,16 +95,58 @@ def test_the_prior_of_a_new_item_is_that_of_its_tags(tagged):
         assert tau == tagged.tau_v
 
 
-def test_lengths_of_new_items_are_drawn_together_in_lists_alone(tagged):
+def test_new_items_have_one_length_in_lists_alone(tagged):
     tags = tagged._tags["items"]
     rows = tags.find(tagged.new_symbols())
     plain, ranked = (np.linalg.norm(one.mean, axis=1) for one in (tags.symbols(rows), tags.newcomers(rows)))
     if tagged.temperature == 1:
         assert (plain == ranked).all()
     else:
-        np.testing.assert_allclose(
-            np.log(ranked), 0.5 * np.log(plain) + 0.5 * np.log(tags.length), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(ranked, tags.length, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> PairedSymbols:
+    """Items of six genres with fifteen random tags more, each of twenty items."""
+    rng, folder = np.random.default_rng(1), tmp_path_factory.mktemp("noisy")
+    kind_u, kind_i = np.arange(200) % GENRES, np.arange(120) % GENRES
+    user, item = np.nonzero(rng.random((200, 120)) < np.where(kind_u[:, None] == kind_i, 0.3, 0.02))
+    counts = ps.ingest(pd.DataFrame({"user": user, "item": item})[item < 100], folder / "counts.zarr")
+    links = [pd.DataFrame({"item": np.arange(120), "tag": [f"g{k}" for k in kind_i]})]
+    links += [pd.DataFrame({"item": rng.choice(120, 20, replace=False), "tag": f"a{k}"}) for k in range(15)]
+    tags = ps.ingest_tags(pd.concat(links), folder / "tags.zarr")
+    model = ps.PairedSymbols(factors=24, censored_ratio=5.0, dtype="float64")
+    return model.fit(counts, folder / "model.zarr", sweeps=10, progress=False, item_tags=tags)
+
+
+def test_useless_tags_are_at_the_bottom_and_lose_what_symbols_said_of_them(noisy):
+    found = noisy.tags()
+    assert found["tag"].iloc[:GENRES].str.startswith("g").all()
+    assert (found["relevance"].iloc[:GENRES] > 0.1).all()
+    assert found["relevance"].iloc[GENRES:].max() < 0.1 * found["relevance"].iloc[:GENRES].min()
+    tags = noisy._tags["items"]
+    kept = np.linalg.norm(tags.telling, axis=1) / np.linalg.norm(tags.effects[:, :-1], axis=1)
+    useless = np.array([tag.startswith("a") for tag in tags.prior.tags.tag_ids])
+    lost = 1 - kept[:-1]
+    assert lost[useless] == pytest.approx(tags._chance[0][:-1][useless], rel=1e-6)  # all that symbols said is gone
+    assert kept[-1] == 1
+
+
+def test_relevance_is_what_its_formulas_say(noisy):
+    tags = noisy._tags["items"]
+    links = tags.prior.tags.to_scipy().toarray()[:100]
+    x = np.hstack([links / np.sqrt((links**2).sum(1, keepdims=True)), np.ones((100, 1))])
+    arrays, tau = fitted_arrays(noisy), tags.tau
+    h, precision = arrays["item_tags/mean"], arrays["item_tags/precision"]
+    left = arrays["items/mean"] - x @ h
+    without = left * (1 + (tau * x**2 / (precision - tau * x**2)).sum(1, keepdims=True))
+    chance = (without**2).mean() * (tau * x / precision) ** 2
+    chance = chance.sum(0) / (h**2).mean(1)
+    told = tau * (x**2).sum(0) / precision
+    got = noisy.tags().set_index("tag")["relevance"][tags.prior.tags.tag_ids]
+    np.testing.assert_allclose(got, (told * np.maximum(1 - 2 * chance, 0))[:-1], rtol=1e-6, atol=1e-12)
+    wanted = h[:-1] * (1 - told * np.minimum(10 * chance, 1))[:-1, None]
+    np.testing.assert_allclose(tags.telling[:-1], wanted, rtol=1e-6)
 
 
 def test_new_users_get_lists_by_their_tags(tagged):

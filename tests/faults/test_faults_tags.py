@@ -1,4 +1,4 @@
-"""Kills of a fit with tags: no committed sweep is lost, no bit differs."""
+"""Kills of a fit and of a chain with tags: no committed sweep is lost, no bit differs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import scipy.sparse
 from helpers.faults import FaultyDisk, all_bits, in_child, operations, quick_folder, run_fit, tiny_counts, using
 
 import pairsym_dask as ps
+from pairsym_dask.sampler.chain import sample
+from pairsym_dask.settings import Settings
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
 pytestmark = pytest.mark.slow
 
 STEP = 31  # every so many operations
+CHAIN = Settings(factors=2, inference="gibbs")
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +31,26 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("fault", ["before", "torn"])
-def test_a_killed_fit_with_tags_goes_on_to_the_same_bits(folder: Path, fault: str) -> None:
-    counts = tiny_counts(folder / f"{fault}-counts.zarr")
+@pytest.mark.parametrize("kind", ["fit", "chain"])
+def test_killed_with_tags_both_go_on_to_the_same_bits(folder: Path, kind: str, fault: str) -> None:
+    name = f"{kind}-{fault}"
+    counts = tiny_counts(folder / f"{name}-counts.zarr")
     links = scipy.sparse.csr_array(np.random.default_rng(0).random((11, 5)) < 0.5).astype(float)
-    tags = {"items": ps.ingest_tags(links, folder / f"{fault}-tags.zarr")}
+    tags = {"items": ps.ingest_tags(links, folder / f"{name}-tags.zarr")}
 
     def fit(path: Path) -> None:
-        run_fit(counts, path, tags=tags)
+        if kind == "fit":
+            run_fit(counts, path, tags=tags)
+            return
+        with dask.config.set(scheduler="synchronous"):
+            sample(counts, CHAIN, ModelStore(path), sweeps=3, burn=0, thin=1, tags=tags)
 
-    fit(folder / f"{fault}.zarr")
-    reference = all_bits(folder / f"{fault}.zarr")
-    many = len(operations(lambda: fit(folder / f"{fault}-counted.zarr")))
+    fit(folder / f"{name}.zarr")
+    reference = all_bits(folder / f"{name}.zarr")
+    many = len(operations(lambda: fit(folder / f"{name}-counted.zarr")))
     struck = 0
     for at in range(2, many, STEP):
-        path = folder / f"{fault}-{at}.zarr"
+        path = folder / f"{name}-{at}.zarr"
 
         def work(path: Path = path, at: int = at) -> None:
             with using(FaultyDisk(fault, at)):

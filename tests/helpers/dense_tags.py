@@ -35,29 +35,46 @@ def start_tags(links: np.ndarray, factors: int, tau_b: float, biases: bool = Tru
     )  # fmt: skip
 
 
-def with_priors(state, tags):
-    """A state whose prior means are those of its tags, by side."""
+def with_priors(state, tags, counts, settings):
+    """A state whose prior means are those of its tags, by side.
+
+    The prior of v_j is N(0, 1/(tau_j - kappa)) times N(mu_j, 1/kappa), whose product has the mean kappa/tau_j mu_j.
+    """
+    taus, kappas = _taus(state, counts, settings), _kappas(counts, settings)
     for side, own in tags.items():
-        priors = {f"prior_{side}": own.weights @ own.mean, f"bias_prior_{side}": own.weights @ own.bias}
+        share = (kappas[side] / taus[side])[:, None]
+        priors = {f"prior_{side}": share * (own.weights @ own.mean), f"bias_prior_{side}": own.weights @ own.bias}
         state = replace(state, **priors)
     return state
 
 
 def tagged_sweep(state, tags, counts, passes, **settings):
     """A sweep of Algorithm 1 with prior means, then an update of the tags of each side."""
-    state = dense_sweep(with_priors(state, tags), counts, **settings)
-    taus = _taus(state, counts, settings)
+    state = dense_sweep(with_priors(state, tags, counts, settings), counts, **settings)
+    kappas = _kappas(counts, settings)
     updated = {}
     for side, own in tags.items():
         mine = state if side == "users" else mirrored(state)
-        updated[side] = update(own, mine.user_mean, mine.user_bias, taus[side], settings, passes)
-    return with_priors(state, updated), updated
+        pull = np.full(len(own.weights), kappas[side])
+        updated[side] = update(own, mine.user_mean, mine.user_bias, pull, settings, passes)
+    return with_priors(state, updated, counts, settings), updated
 
 
 def _taus(state, counts, settings):
     given = {name: settings[name] for name in ("censored_ratio", "tau_u", "tau_v")}
     taus = prior_precisions(state, counts, **given, levers=settings.get("levers") or Levers())
     return {side: np.ravel(tau) for side, tau in zip(("users", "items"), taus, strict=True)}
+
+
+def _kappas(counts, settings):
+    """What tags pull with: the prior precision of a symbol without pairs."""
+    levers, censored = settings.get("levers") or Levers(), settings["censored_ratio"] * counts.sum()
+    found = {}
+    for axis, side in enumerate(("users", "items")):
+        alpha, beta = settings["alpha"], getattr(levers, f"background_{side}")
+        share = alpha**beta / ((alpha + counts.sum(axis=1 - axis)) ** beta).sum()
+        found[side] = settings[f"tau_{'uv'[axis]}"] * (censored * share / 100) ** levers.prior_growth
+    return found
 
 
 def update(tags, mean, bias, tau, settings, passes):
@@ -84,12 +101,15 @@ def update(tags, mean, bias, tau, settings, passes):
 
 def tagged_bound(state, tags, counts, **settings):
     """The bound of a state with tags."""
-    bound = dense_bound(with_priors(state, tags), counts, **settings)
-    taus = _taus(state, counts, settings)
+    bound = dense_bound(with_priors(state, tags, counts, settings), counts, **settings)
+    taus, kappas = _taus(state, counts, settings), _kappas(counts, settings)
     for side, own in tags.items():
         factors, tau_b = own.mean.shape[1], settings["tau_b"]
-        # prior means vary: -tau_j/2 Var[sum_f x_jf h_f], for each trait
-        bound -= 0.5 * factors * (taus[side] @ (own.weights**2 / own.precision).sum(axis=1))
+        # what the product of the two priors leaves: -kappa/2 (1 - kappa/tau_j) |mu_j|^2
+        square = ((own.weights @ own.mean) ** 2).sum(axis=1)
+        bound -= 0.5 * kappas[side] * ((1 - kappas[side] / taus[side]) @ square)
+        # prior means vary: -kappa/2 Var[sum_f x_jf h_f], for each trait
+        bound -= 0.5 * factors * kappas[side] * (own.weights**2 / own.precision).sum()
         a0 = b0 = gamma_prior(factors)
         shape = a0 + factors / 2
         rate = shape / own.gamma

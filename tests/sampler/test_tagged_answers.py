@@ -155,12 +155,31 @@ def test_tags_are_told_over_draws(tagged, tmp_path):
     assert {"item_tag_traits", "user_tag_gamma"} <= set(tagged.to_xarray().data_vars)
 
 
-def test_what_draws_cannot_explain_is_said_in_a_sentence(tagged):
-    for pair in (("u00", "i45"), ("u85", "i00")):
-        with pytest.raises(
-            InputError, match=r"draws explain pairs of symbols that have pairs, and '[iu]\d\d' has tags"
-        ):
-            tagged.explain(*pair)
+@pytest.mark.parametrize("pair", [("u00", "i45"), ("u85", "i00"), ("u85", "i45"), ("u00", "i05")])
+def test_draws_explain_pairs_of_new_symbols(tagged, pair):
+    """Parts add up to the energy, which is that of other answers, and the tags that are shared pull."""
+    why = tagged.explain(*pair)
+    assert why.frame["energy"].sum() == pytest.approx(why.energy, abs=1e-6)
+    assert why.sigma == pytest.approx(tagged.probability(*pair)["sigma"].iloc[0], rel=1e-6)
+    assert why.frame.set_index("part").loc["user tags", "energy"] > 0
+    own = why.tags[why.tags["tag"] == "g0"].set_index("side")["energy"]
+    assert (own.loc[["item", "user"]] > 0).all()
+    other = tagged.explain(pair[0], "i46" if pair[1] == "i45" else "i01")
+    assert other.energy < why.energy
+
+
+def test_new_users_are_among_those_whom_an_item_suits(tagged):
+    everybody = tagged.recommend_users("i00", n=90, exclude_seen=False, popularity=0)
+    assert everybody["user"].nunique() == 90
+    assert everybody["probability"].sum() == pytest.approx(1)
+    new = everybody[everybody["user"].isin(tagged.new_symbols("users"))]
+    kind = new["user"].map(genre) == 0
+    assert new.loc[kind, "rank"].max() < new.loc[~kind, "rank"].min()
+    wanted = tagged.probability(new["user"].tolist(), ["i00"] * len(new))
+    assert new["sigma"].to_numpy() == pytest.approx(wanted["sigma"].to_numpy(), rel=1e-6)
+
+
+def test_labels_that_nobody_knows_are_named(tagged):
     with pytest.raises(InputError, match=r"unknown item label: i99; neither .*counts.zarr nor the tags"):
         tagged.probability("u00", "i99")
 

@@ -241,6 +241,16 @@ def test_threads_draw_the_same_bits(folder, tmp_path, reference, threads):
     assert verify(tmp_path / "model.zarr").sound
 
 
+@pytest.mark.cluster
+def test_a_cluster_draws_tags_to_the_same_bits(folder, tmp_path, reference, cluster):
+    from distributed import Client
+
+    counts, store = ps.open_counts(folder / "counts.zarr"), ModelStore(tmp_path / "model.zarr")
+    with Client(cluster) as client:
+        sample(counts, SETTINGS, store, sweeps=3, burn=0, thin=1, client=client, tags=stores_of(folder))
+    assert all_bits(tmp_path / "model.zarr") == reference
+
+
 def test_a_chain_with_tags_goes_on_to_the_same_bits(folder, tmp_path, reference):
     run(folder, tmp_path / "model.zarr", sweeps=1)
     run(folder, tmp_path / "model.zarr")

@@ -16,6 +16,7 @@ import pairsym_dask as ps
 from pairsym_dask.errors import InputError, StoreError
 from pairsym_dask.model import PairedSymbols
 from pairsym_dask.store.verify import verify
+from pairsym_dask.sweep import fit as fit_module
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep import start, tag_prior
 from pairsym_dask.sweep.tags import PASSES
@@ -133,6 +134,36 @@ def test_a_resumed_fit_with_tags_has_the_same_bits(name, dense, tmp_path):
     for path, array in fitted_arrays(whole).items():
         assert (fitted_arrays(parts)[path] == array).all(), path
     assert verify(tmp_path / "parts.zarr").sound
+
+
+@pytest.mark.cluster
+def test_a_cluster_fits_tags_to_the_same_bits(dense, tmp_path, cluster):
+    from distributed import Client
+
+    links = {side: random_links(n, 12, 7) for side, n in zip(("users", "items"), dense.shape, strict=True)}
+    here = fit(dense, links, tmp_path, 3, factors=5, **SETTINGS["lists"])
+    with Client(cluster):
+        there = fit(dense, links, tmp_path, 3, "cluster.zarr", factors=5, **SETTINGS["lists"])
+    for path, array in fitted_arrays(here).items():
+        assert (fitted_arrays(there)[path] == array).all(), path
+
+
+def test_a_store_of_growing_pulls_goes_on_with_them(dense, tmp_path, monkeypatch):
+    """The first stores with tags do not say `fades`: there tags pull at a symbol with its own prior precision."""
+    links = {"items": random_links(dense.shape[1], 12, 7)}
+    new = fit(dense, links, tmp_path, 4, "new.zarr", factors=5, **SETTINGS["lists"])
+    with monkeypatch.context() as then:
+        then.setattr(fit_module, "fading_of", lambda *_: False)
+        whole = fit(dense, links, tmp_path, 4, "whole.zarr", factors=5, **SETTINGS["lists"])
+        fit(dense, links, tmp_path, 2, "parts.zarr", factors=5, **SETTINGS["lists"])
+    parts = fit(dense, links, tmp_path, 4, "parts.zarr", factors=5, **SETTINGS["lists"])
+    assert "fades" not in parts._fitted.tags["items"]
+    assert new._fitted.tags["items"]["fades"]
+    for path, array in fitted_arrays(whole).items():
+        assert (fitted_arrays(parts)[path] == array).all(), path
+    assert (fitted_arrays(new)["items/mean"] != fitted_arrays(whole)["items/mean"]).any()
+    assert verify(tmp_path / "parts.zarr").sound
+    assert verify(tmp_path / "new.zarr").sound
 
 
 def test_traits_worked_on_in_groups_have_the_same_bits(dense, tmp_path, monkeypatch):
