@@ -3,13 +3,16 @@
     python workflows/study_lists.py --users 3000 --sets ml-100k debian citeulike epinions gowalla
 
 Peers are tuned on the validation pairs of the first split, `--trials` settings each (drawn as `pairsym benchmark` draws
-them), and keep what was best there. This model is not tuned: its defaults at several K stand beside the settings
+them), and keep what was best there; `--chosen` takes that from the results of an earlier run, or from the record of a
+`pairsym benchmark` of the set. This model is not tuned: its defaults at several K stand beside the settings
 for probabilities, which used to be the defaults. Differences are to the defaults at K = 128, with 95 % intervals of a
 paired bootstrap over the users of all splits.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +56,14 @@ def tuned(place: study.Place, trials: int) -> dict[str, dict[str, Any]]:
         best[name] = tried[int(np.argmax(scores))]
         print(f"{place.name} {name}: {best[name]} of {len(tried)}, valid NDCG@10 {max(scores):.4f}", flush=True)
     return best
+
+
+def chosen_before(file: str, name: str, wanted: list[str]) -> dict[str, dict[str, Any]]:
+    """What an earlier run, or a benchmark of the set, has chosen for the peers."""
+    record = json.loads(Path(file).read_text())
+    if "contenders" in record:
+        return {peer: record["contenders"][peer]["chosen"]["settings"] for peer in wanted}
+    return {peer: record[name]["chosen"][peer] for peer in wanted}
 
 
 def judged(place: study.Place, chosen: dict[str, dict[str, Any]]) -> dict[str, pd.DataFrame]:
@@ -106,6 +117,7 @@ def main() -> None:
         splits={"type": int, "default": 3},
         trials={"type": int, "default": 6},
         peers={"nargs": "+", "default": PEERS, "choices": PEERS},
+        chosen={"help": "results of an earlier run, or the record of a benchmark"},
     )
     results: dict[str, Any] = {}
     with threadpool_limits(1, "blas"):
@@ -113,6 +125,8 @@ def main() -> None:
             splits, chosen = [], None
             for split in range(options.splits):
                 with study.Place(name, options, seed=options.seed + split) as place:
+                    if chosen is None and options.chosen:
+                        chosen = chosen_before(options.chosen, name, peers(place))
                     chosen = tuned(place, options.trials) if chosen is None else chosen
                     splits.append(judged(place, chosen))
             results[name] = {"chosen": chosen, "systems": summary(splits, options.seed)}
