@@ -225,7 +225,7 @@ def test_strings_as_labels(tmp_path):
         ({"user": range(7), "item": [900] * 7}, "users 0, 1, 2, 3, 4 and 2 more cannot be folded in"),
         ({"user": [], "item": []}, "no pairs in the frame"),
         ({"user": [1]}, "no column 'item' in the frame"),
-        ({"user": [1, None], "item": [2, 3]}, "labels must be|must not be missing"),
+        ({"user": [1, None], "item": [2, 3]}, r"1 without a user \(first: row 1 of the frame\)"),
         ({"user": [1], "item": ["0"]}, "'item' of the frame holds strings, the items of .* are integers"),
     ],
 )

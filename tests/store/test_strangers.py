@@ -247,4 +247,5 @@ def test_nothing_is_removed_but_through_the_disk_of_a_storage() -> None:
         ("demo.py", "tempfile.TemporaryDirectory"),
         ("evaluation/truths.py", "tempfile.TemporaryDirectory"),
         ("evaluation/tune.py", "tempfile.TemporaryDirectory"),
+        ("report/projection.py", "tempfile.TemporaryDirectory"),
     }
