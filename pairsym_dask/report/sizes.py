@@ -85,7 +85,7 @@ def plan(
 
     Examples
     --------
-    >>> found = ps.plan(users=1e9, items=1e7, pairs=1e11, factors=64, workers=256, memory="8GiB")
+    >>> found = ps.plan(users=1e9, items=1e7, pairs=1e11, factors=64, workers=256, memory="16GiB")
     >>> found.sweep.workers
     256
     """
