@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import numpy as np
+import pytest
+from helpers.stores import fitted_arrays, make_store, random_counts
+
+import pairsym_dask as ps
+from pairsym_dask.settings import Settings
 from pairsym_dask.store import cuts as cuts_module
 from pairsym_dask.store.cuts import make_cuts
 from pairsym_dask.sweep import plan as plan_module
@@ -68,3 +74,24 @@ def test_a_shelf_for_one_thing_lets_it_go_before_the_next_is_made() -> None:
     assert held == [0, 0]
     assert shelf.peek(keys[0]) is None
     assert shelf.nbytes == 8
+
+
+@pytest.mark.parametrize("selection", ["constant", "counts"])
+def test_sums_of_very_many_blocks_are_added_in_runs_first(
+    selection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits by any threads, and the numbers of a fit that adds all at once."""
+    monkeypatch.setattr(cuts_module, "LONG_BLOCK", 64)
+    counts = make_store(random_counts(400, 90, 0.15, seed=2), tmp_path / "counts.zarr")
+
+    def arrays(name: str, threads: int) -> dict[str, np.ndarray]:
+        model = ps.PairedSymbols(factors=5, selection=selection, dtype="float64")
+        return fitted_arrays(model.fit(counts, tmp_path / name, sweeps=3, threads=threads, progress=False))
+
+    whole = arrays("whole.zarr", 1)
+    monkeypatch.setattr(plan_module, "RUN", 2)
+    one, three = arrays("one.zarr", 1), arrays("three.zarr", 3)
+    assert Plan.make(counts, Settings(factors=5)).run == 2
+    for path, array in one.items():
+        assert array.tobytes() == three[path].tobytes(), path
+        assert np.allclose(array, whole[path], rtol=1e-9, atol=1e-12), path
