@@ -170,7 +170,11 @@ def a_length(name: str, value: Any) -> int:
 
     >>> a_length("half_life", "30D") == a_length("half_life", datetime.timedelta(days=30)) == 30 * 24 * 3600 * SECOND
     True
+    >>> a_length("half_life", "30d") == a_length("half_life", "30D")
+    True
     """
+    if isinstance(value, str):  # pandas wants these two large
+        value = re.sub(r"(?<=[\d\s])[dw]$", lambda unit: unit[0].upper(), value.strip())
     bare = isinstance(value, str) and re.fullmatch(_NUMBER, value.strip())  # nanoseconds to pandas, days to people
     if isinstance(value, (str, datetime.timedelta, np.timedelta64)) and not bare:
         try:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from dask.utils import format_bytes
 
 from ..errors import InputError, MemoryBudgetError
+from ..pairs.times import SECOND, a_length
 from ..run.memory import MIB
 from ..run.progress import duration
 from ..settings import Settings
@@ -201,13 +201,12 @@ def _seconds(deadline: str | float) -> float:
     >>> _seconds("2h"), _seconds("30min"), _seconds(90)
     (7200.0, 1800.0, 90.0)
     """
-    if isinstance(deadline, str) and (found := re.fullmatch(r"\s*([\d.]+)\s*(\w*)\s*", deadline)):
-        if not found[2]:
-            return float(found[1])
-        try:
-            return float(pd.Timedelta(deadline).total_seconds())
-        except ValueError:
-            pass
-    if not isinstance(deadline, str) and deadline > 0:
-        return float(deadline)
+    if isinstance(deadline, str) and not re.fullmatch(r"\s*[\d.]+\s*", deadline):
+        return a_length("deadline", deadline) / SECOND
+    try:
+        seconds = float(deadline)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if seconds > 0:
+        return seconds
     raise InputError(f'deadline must be a length of time such as "2h" or a number of seconds, not {deadline!r}')
