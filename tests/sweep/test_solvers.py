@@ -95,8 +95,24 @@ def test_bits_do_not_depend_on_threads_memory_or_processes(counts, temperature, 
     plan = plan_module.Plan.make(counts, Settings(**SETTINGS), "gradients, xi* last")
     assert bits("two.zarr", threads=3) == first
     assert bits("small.zarr", memory=plan.peak_bytes(1)) == first  # nothing is kept: weights are made again
+
+    def exchange(values):
+        """Give a worker the small cuts of this process; what it had."""
+        import importlib
+
+        before = {key: getattr(importlib.import_module(key[0]), key[1]) for key in values}
+        for (module, name), value in values.items():
+            setattr(importlib.import_module(module), name, value)
+        return before
+
+    names = ((cuts_module, "LONG_BLOCK"), (cuts_module, "SHORT_BLOCK"), (plan_module, "TABLES"))
+    small = {(module.__name__, name): getattr(module, name) for module, name in (*names, (plan_module, "STATISTICS"))}
     with Client(cluster) as client:
-        assert bits("cluster.zarr", client=client) == first
+        usual = next(iter(client.run(exchange, small).values()))
+        try:
+            assert bits("cluster.zarr", client=client) == first
+        finally:
+            client.run(exchange, usual)
 
 
 @pytest.mark.slow
