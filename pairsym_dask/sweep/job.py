@@ -22,6 +22,7 @@ from ..store.cuts import Tile
 from ..store.storage import Storage
 from .background import Background
 from .discount import Discount
+from .lent import POOL
 from .plan import Plan, Room
 from .shelf import COUNTS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
@@ -146,14 +147,20 @@ class Job(Travelling):
             return self.counts.marginal(side, place.tile_block)[place.rows]
         if side != self.plan.long:
             return self.discount.short_marginal[place.first : place.stop]
-        tile = self.tile(side, place.tile_block, 0)
-        return sum_rows(tile.indptr, tile.counts)[place.rows]
+
+        def make() -> np.ndarray:
+            tile = self.tile(side, place.tile_block, 0)
+            return np.asarray(sum_rows(tile.indptr, tile.counts))
+
+        key = Key("marginal", self.counts.path, f"{self.counts.digest} {self.discount.exponent}", side, block)
+        kept: np.ndarray = SHELF.get(key, make, self.room.cache)
+        return kept[place.rows]
 
     # Tables
 
     def fill(self, values: Values, weights: np.ndarray) -> np.ndarray:
         """A new table of rows with these posteriors and background weights."""
-        table = empty_table(weights.size, self.width, self.settings.dtype)
+        table = self.empty_table(weights.size)
         fill_table(values, weights, self.settings.temperature, self.width, table)
         return table
 
@@ -195,7 +202,12 @@ class Job(Travelling):
     # Updates
 
     def empty_values(self, n: int) -> Values:
-        return empty_values(n, self.settings)
+        shape, dtype = (n, self.settings.factors), self.settings.dtype
+        traits = (POOL.empty(shape, dtype, self.room.idle) for _ in range(2))
+        return Values(next(traits), next(traits), np.empty(n, dtype), np.empty(n, dtype))
+
+    def empty_table(self, rows: int) -> np.ndarray:
+        return POOL.empty((rows * 2 * self.width,), self.settings.dtype, self.room.idle)
 
     def growth(self, marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Growth of a block's prior precisions."""

@@ -355,6 +355,11 @@ class Room:
     bundle: int  # blocks of the short side that a task gathers for, so that tables are read once for all of them
     budget: int
 
+    @property
+    def idle(self) -> int:
+        """Bytes that may be kept idle for the next arrays (`lent`): little, it stands beside all others."""
+        return self.budget // 32
+
 
 def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
     """Fit a plan into a budget (see `memory_budget`) of each process, or refuse with the arithmetic."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..run.process import let_go
+from .lent import POOL
 
 
 class Key(NamedTuple):
@@ -89,3 +90,4 @@ def forget() -> None:
     let_go(COUNTS)
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)
+    POOL.clear()
