@@ -16,7 +16,6 @@ import xxhash
 from ..errors import StoreError
 from .ours import Names
 
-
 AZURE = ("az", "abfs", "abfss")  # kinds of places whose addresses may be container@account.host/path
 BUCKETS = ("s3", "s3a", "gs", "gcs", *AZURE)  # that name a bucket, not a host; their clients know conditional puts
 

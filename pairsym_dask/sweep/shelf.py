@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..run.machine import forget_notes
 from ..run.process import let_go
 
 
@@ -89,3 +90,4 @@ def forget() -> None:
     let_go(COUNTS)
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)
+    forget_notes()

@@ -228,6 +228,6 @@ def test_an_account_without_credentials_is_told(monkeypatch: pytest.MonkeyPatch)
     pytest.importorskip("adlfs")
     for name in ("ACCOUNT_NAME", "CONNECTION_STRING", "ACCOUNT_KEY", "SAS_TOKEN"):
         monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
-    with pytest.raises(StoreError, match="cannot open az://bucket/model.zarr: .*account_name") as error:
+    with pytest.raises(StoreError, match=r"cannot open az://bucket/model.zarr: .*account_name") as error:
         open_storage("az://bucket/model.zarr").keys()
     assert len(str(error.value).splitlines()) == 1
