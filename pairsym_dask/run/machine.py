@@ -40,7 +40,7 @@ def on_this_machine(name: str, size: int, dtype: str, fill: Callable[[np.ndarray
         try:
             found = _neighbours(name, nbytes, os.pread(note, _NOTE_BYTES, 0))
             if found is None:
-                found = _make(name, nbytes, dtype, fill)
+                found = _filled(name, nbytes, dtype, fill)
                 forget_notes()
                 with suppress(OSError):  # without a note neighbours make their own
                     os.pwrite(note, f"{os.getpid()} {found}".ljust(_NOTE_BYTES).encode(), 0)
@@ -64,7 +64,7 @@ def _mapped(descriptor: int, nbytes: int) -> mmap.mmap:
     return mapped
 
 
-def _make(name: str, nbytes: int, dtype: str, fill: Callable[[np.ndarray], None]) -> int:
+def _filled(name: str, nbytes: int, dtype: str, fill: Callable[[np.ndarray], None]) -> int:
     """A descriptor of new memory, filled and then sealed against any change."""
     descriptor = os.memfd_create(_title(name), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
