@@ -139,11 +139,11 @@ def _neighbours(name: str, nbytes: int, note: bytes) -> int | None:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
-    if not sealed or os.fstat(descriptor).st_size != nbytes:
-        os.close(descriptor)
-        return None
-    return descriptor
+    with suppress(OSError):  # of something else that has taken its place in between
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE and os.fstat(descriptor).st_size == nbytes:
+            return descriptor
+    os.close(descriptor)
+    return None
 
 
 def forget_notes() -> None:
