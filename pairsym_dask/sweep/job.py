@@ -13,13 +13,14 @@ from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..kernels.turn import turned_table
+from ..run.machine import on_this_machine
 from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed, write_block
 from ..store.counts import Counts, counts_as_recorded
 from ..store.cuts import Tile
-from ..store.storage import Storage
+from ..store.storage import Storage, digest
 from .background import Background
 from .discount import Discount
 from .lent import POOL
@@ -80,6 +81,7 @@ class Job(Travelling):
     discount: Discount | None = None
     turn: Turn | None = None
     tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
+    crowded: bool = False  # whether other processes of the same machine may have tasks of this fit
 
     @staticmethod
     def make(
@@ -186,14 +188,24 @@ class Job(Travelling):
         return turned_table(kept, self.turn.axes, self.settings.factors)
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
-        """Table of all rows of the short side, kept once a process until the next one is asked for."""
+        """Table of all rows of the short side, kept until the next one is asked for: once a process, or a machine."""
         key = Key("whole table", self.storage.url, f"{sealed.prefix} in {self.folder}", side, 0)
 
-        def make() -> np.ndarray:
+        def fill(table: np.ndarray) -> None:
             stride = 2 * self.width
-            table = empty_table(self.plan.cuts[side].rows, self.width, self.settings.dtype)
             for block, place in enumerate(self.plan.places[side]):
                 table[place.first * stride : place.stop * stride] = self.table(side, sealed, block)
+
+        def make() -> np.ndarray:
+            rows = self.plan.cuts[side].rows
+            if self.crowded:
+                # Attempts have names of their own, and with them the states that tables are of.
+                name, size = digest(repr(key).encode()), 2 * self.width * rows
+                shared = on_this_machine(name, size, self.settings.dtype, fill)
+                if shared is not None:
+                    return shared
+            table = empty_table(rows, self.width, self.settings.dtype)
+            fill(table)
             return table
 
         kept: np.ndarray = TABLES.get(key, make)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..run.machine import forget_notes
 from ..run.process import let_go
 from .lent import POOL
 
@@ -91,3 +92,4 @@ def forget() -> None:
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)
     POOL.clear()
+    forget_notes()
