@@ -13,6 +13,8 @@ from .ours import Names, is_ours
 from .secrets import first_line, hide, without_credentials
 from .storage import Entry, Storage, check_key
 
+GAP = 2**20  # bytes that are fetched in vain rather than asked around
+
 
 class RemoteStorage(Storage):
     """Object stores and other file systems through fsspec; a finished put is durable there."""
@@ -94,6 +96,30 @@ class RemoteStorage(Storage):
         with self._words("read", keys[0]):
             found = self.fs.cat(paths)
         return [bytes(found[path]) for path in paths]
+
+    def read_ranges(self, ranges: list[tuple[str, int, int]]) -> list[bytes]:
+        if not ranges:
+            return []
+        # Neighbours of one key are one request.
+        spans: list[tuple[str, int, int]] = []
+        places = []
+        for key, offset, size in ranges:
+            if spans and spans[-1][0] == key and offset - spans[-1][1] >= 0 and offset - spans[-1][2] <= GAP:
+                spans[-1] = key, spans[-1][1], max(spans[-1][2], offset + size)
+            else:
+                spans.append((key, offset, offset + size))
+            places.append((len(spans) - 1, offset, size))
+        with self._words("read", ranges[0][0]):
+            if len(spans) == 1:
+                ((key, first, stop),) = spans
+                found = [self.fs.cat_file(self._path(key), start=first, end=stop)]
+            else:
+                keys, firsts, stops = zip(*spans, strict=True)
+                paths = [self._path(key) for key in keys]
+                found = self.fs.cat_ranges(paths, list(firsts), list(stops), on_error="raise")
+        if len(spans) == len(ranges):
+            return [bytes(data) for data in found]
+        return [bytes(found[k][offset - spans[k][1] : offset - spans[k][1] + size]) for k, offset, size in places]
 
     def read_into(self, key: str, offset: int, target: memoryview) -> None:
         with self._words("read", key):
