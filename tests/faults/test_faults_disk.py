@@ -189,7 +189,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def reference(tmp_path: Path) -> list[str]:
+def reference(layout: str, tmp_path: Path) -> list[str]:
     counts = tiny_counts(tmp_path / "reference-counts.zarr", users=40, items=5)
     run_fit(counts, tmp_path / "reference.zarr", 3)
     return all_bits(tmp_path / "reference.zarr")

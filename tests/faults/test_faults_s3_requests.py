@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.faults import all_bits, new_stores_in, quick_folder, run_fit, tiny_counts
 from helpers.s3 import SECRET, FaultyServer, Watch, drop, fetch, nothing
 
 from pairsym_dask.errors import StoreError
@@ -29,7 +29,8 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
 @pytest.fixture(scope="module")
 def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = tmp_path_factory.mktemp("reference") / "model.zarr"
-    run_fit(counts, path, SWEEPS)
+    with new_stores_in("shards"):
+        run_fit(counts, path, SWEEPS)
     return all_bits(path)
 
 

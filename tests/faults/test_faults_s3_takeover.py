@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.faults import all_bits, new_stores_in, quick_folder, run_fit, tiny_counts
 from helpers.s3 import FaultyServer, Request, Watch, drop, fetch, nothing
 from helpers.stopped import Driver, impatient
 
@@ -70,7 +70,8 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
 @pytest.fixture(scope="module")
 def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = tmp_path_factory.mktemp("reference") / "model.zarr"
-    run_fit(counts, path, SWEEPS + 1)
+    with new_stores_in("shards"):
+        run_fit(counts, path, SWEEPS + 1)
     return all_bits(path)
 
 
