@@ -195,7 +195,8 @@ class Commit:
     @cached_property
     def shards(self) -> Shards | None:
         """Where the chunks lie, None where each is a file."""
-        return Shards.of(self.arrays, self.record["shards"]) if "shards" in self.record else None
+        where = f"sweep {self.sweep} of {self.storage.url}"
+        return Shards.of(self.arrays, self.record["shards"], where) if "shards" in self.record else None
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:

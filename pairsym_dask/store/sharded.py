@@ -232,4 +232,4 @@ class Sharded(Sealed):
             return spec.decode(data, spec.index(block))
         except ValueError as error:
             where = self.where(self.holder(spec, block))
-            raise DamagedStoreError(f"{where} is not a shard of its arrays: {error} (block {block})") from None
+            raise DamagedStoreError(f"{where} holds no block {block} of {spec.path}: {error}") from None

@@ -27,6 +27,7 @@ from .storage import is_local
 PLAIN_FILES = 4096  # chunks of a generation that a local disk has as files of their own, at most
 MOST_BLOCKS = 64  # a shard
 SHARD_BYTES = 2**25  # of a shard, at most, where one block is not larger
+LARGEST_SHARD = 2**28  # bytes of a shard of several blocks that is read, at most
 LEAST_SHARDS = 128  # that a side keeps, for as many tasks
 DIGEST = 16  # bytes of a chunk's digest
 _MARK = b"pairsym shard 1\n"
@@ -139,7 +140,12 @@ def choose_runs(specs: Mapping[str, ArraySpec], long: str) -> dict[str, int]:
 
 def wants_shards(url: str, specs: Mapping[str, ArraySpec]) -> bool:
     """Whether a new store should have shards: where every object is a call, or where there would be many files."""
-    return not is_local(url) or sum(spec.count for spec in specs.values()) > PLAIN_FILES
+    return not is_local(url) or many_files(specs)
+
+
+def many_files(specs: Mapping[str, ArraySpec]) -> bool:
+    """Whether chunks are too many for files of their own."""
+    return sum(spec.count for spec in specs.values()) > PLAIN_FILES
 
 
 @dataclass(frozen=True)
@@ -149,18 +155,21 @@ class Shards:
     groups: dict[str, Group]
 
     @staticmethod
-    def of(specs: Mapping[str, ArraySpec], runs: Mapping[str, int]) -> Shards:
+    def of(specs: Mapping[str, ArraySpec], runs: Mapping[str, int], where: str = "a store") -> Shards:
         grouped = _grouped(specs)
         if grouped.keys() != runs.keys():
-            raise DamagedStoreError(
-                f"shards of {', '.join(sorted(runs))} are no shards of {', '.join(sorted(grouped))}, which are needed"
-            )
-        return Shards(
-            {
-                name: Group(name, arrays[0].grid[0], runs[name], {spec.path: spec.file_bytes for spec in arrays})
-                for name, arrays in grouped.items()
-            }
-        )
+            raise DamagedStoreError(f"{where} has shards of {', '.join(runs)}, but needs some of {', '.join(grouped)}")
+        groups = {
+            name: Group(name, arrays[0].grid[0], runs[name], {spec.path: spec.file_bytes for spec in arrays})
+            for name, arrays in grouped.items()
+        }
+        for name, group in groups.items():
+            if group.run > 1 and group.size(0) > LARGEST_SHARD:
+                raise DamagedStoreError(
+                    f"{where} has shards of {name} with {group.run} blocks, {group.size(0)} bytes, where "
+                    f"{LARGEST_SHARD} are the most"
+                )
+        return Shards(groups)
 
     @property
     def runs(self) -> dict[str, int]:
