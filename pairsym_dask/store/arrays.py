@@ -288,6 +288,10 @@ class Sealed:
         except (ValueError, RuntimeError, UnicodeDecodeError) as error:
             raise DamagedStoreError(f"{self.where(spec.key(*index))} is not a chunk of its array: {error}") from None
 
+    def read_next(self, spec: ArraySpec, block: int) -> np.ndarray:
+        """A block of an array, by somebody who goes through blocks one after another."""
+        return self.read_block(spec, *spec.index(block))
+
     def read_several(self, wanted: Sequence[tuple[ArraySpec, int]]) -> list[np.ndarray]:
         """Some chunks of arrays that are cut into blocks of rows, fetched together where that is quicker."""
         return [self.read_block(spec, *spec.index(block)) for spec, block in wanted]

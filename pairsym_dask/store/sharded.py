@@ -79,8 +79,10 @@ class Sharded(Sealed):
     shards: Shards
     ends: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)  # those that were read and checked
 
+    ahead: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, compare=False, repr=False)  # `read_next`
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"ends": {}}
+        return self.__dict__ | {"ends": {}, "ahead": {}}
 
     def holder(self, spec: ArraySpec, block: int) -> str:
         group, number = self.shards.find(spec.path, block)
@@ -110,6 +112,19 @@ class Sharded(Sealed):
 
     def read_block(self, spec: ArraySpec, *index: int) -> np.ndarray:
         return self.read_several([(spec, index[0])])[0]
+
+    def read_next(self, spec: ArraySpec, block: int) -> np.ndarray:
+        """From afar the rest of the shard's blocks comes along, and waits."""
+        if not self.storage.far:
+            return self.read_block(spec, block)
+        waiting = self.ahead.pop((spec.path, block), None)
+        if waiting is not None:
+            return waiting
+        group, number = self.shards.find(spec.path, block)
+        blocks = range(block, number * group.run + group.held(number))
+        found = self.read_several([(spec, k) for k in blocks])
+        self.ahead.update({(spec.path, k): values for k, values in zip(blocks[1:], found[1:], strict=True)})
+        return found[0]
 
     def read_several(self, wanted: Sequence[tuple[ArraySpec, int]]) -> list[np.ndarray]:
         """Some chunks: ends that are not known yet are fetched together, then the chunks, each checked."""

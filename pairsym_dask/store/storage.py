@@ -50,6 +50,7 @@ class Storage:
     """A store's folder; made by `open_storage`, small enough to travel to workers. `url` holds no credentials."""
 
     url: str
+    far = False  # whether a call takes long whatever it brings: better few, or several at once
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         """Put bytes under a key, durably; a reader sees the old bytes or the new ones, never a mixture."""

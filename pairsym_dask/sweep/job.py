@@ -107,8 +107,7 @@ class Job(Travelling):
         )  # fmt: skip
 
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
-        spec = self.specs[path]
-        return sealed.read_block(spec, *spec.index(block))
+        return sealed.read_next(self.specs[path], block)
 
     def part(self, sealed: Sealed, side: str, blocks: Iterable[int] | None = None) -> Sealed:
         """What a task needs of a generation: some blocks of a side (all where none are named), and the tags.

@@ -12,6 +12,7 @@ from helpers.faults import all_bits, new_stores_in, quick_folder, run_fit, tiny_
 from helpers.s3 import SECRET, FaultyServer, Watch, drop, fetch, nothing
 
 from pairsym_dask.errors import StoreError
+from pairsym_dask.store import writers
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.verify import verify
 
@@ -19,6 +20,14 @@ pytestmark = [pytest.mark.s3, pytest.mark.filterwarnings("ignore::DeprecationWar
 
 SWEEPS = 1
 FAULTS = ("fail", "lost")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_turn() -> Iterator[None]:
+    """Requests in a fixed order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "IN_TURN", True)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from helpers.s3 import FaultyServer, Request, Watch, drop, fetch, nothing
 from helpers.stopped import Driver, impatient
 
 from pairsym_dask.errors import StoreError
+from pairsym_dask.store import writers
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.remote import RemoteStorage
@@ -60,6 +61,14 @@ def lacks_space(fit: Callable[[int], Any], store: ModelStore) -> None:
 
 
 ENDS = [ends_without_the_sweep, commits_the_sweep, dies_after_cleaning_up, lacks_space]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_turn() -> Iterator[None]:
+    """Requests in a fixed order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "IN_TURN", True)
+        yield
 
 
 @pytest.fixture(scope="module")
