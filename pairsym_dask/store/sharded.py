@@ -127,18 +127,24 @@ class Sharded(Sealed):
         return found[0]
 
     def read_several(self, wanted: Sequence[tuple[ArraySpec, int]]) -> list[np.ndarray]:
-        """Some chunks: ends that are not known yet are fetched together, then the chunks, each checked."""
-        found = [self.shards.find(spec.path, block) for spec, block in wanted]
-        self._fetch_ends(found)
-        ranges = []
-        for (spec, block), (group, number) in zip(wanted, found, strict=True):
-            offset, size, _ = group.place(spec.path, block)
-            ranges.append((group.key(number), offset, size))
-        out = []
-        parts = self._read_ranges(ranges)
-        for (spec, block), (group, number), part in zip(wanted, found, parts, strict=True):
+        """Some chunks, each checked; ends of shards that are not known yet are fetched with them."""
+        places = []
+        ends: dict[str, tuple[Group, int]] = {}
+        for spec, block in wanted:
+            group, number = self.shards.find(spec.path, block)
             key = group.key(number)
-            self._check(key, part, self.ends[key], group.place(spec.path, block)[2], spec.path, block)
+            places.append((key, *group.place(spec.path, block)))
+            if key not in self.ends:
+                ends[key] = group, number
+        ranges = [(key, offset, size) for key, offset, size, _ in places]
+        for key, (group, number) in ends.items():
+            ranges.append((key, self._entry(key)[0] - group.end_bytes(number), group.end_bytes(number)))
+        found = self._read_ranges(ranges)
+        for (key, (group, number)), end in zip(ends.items(), found[len(places) :], strict=True):
+            self.ends[key] = self._checked_end(key, group, number, end)
+        out = []
+        for (spec, block), (key, _, _, place), part in zip(wanted, places, found[: len(places)], strict=True):
+            self._check(key, part, self.ends[key], place, spec.path, block)
             out.append(self._decode(spec, block, part))
         return out
 
@@ -191,17 +197,17 @@ class Sharded(Sealed):
 
     def _read_ranges(self, ranges: list[tuple[str, int, int]]) -> list[bytes]:
         """Bytes of ranges (key, offset, size), all there."""
-        asked = [(join_keys(self.prefix, key), offset, size) for key, offset, size in ranges]
+        order = sorted(range(len(ranges)), key=lambda k: ranges[k])  # neighbours are fetched together
+        asked = [(join_keys(self.prefix, ranges[k][0]), *ranges[k][1:]) for k in order]
         try:
-            found = self.storage.read_ranges(asked)
-        except FileNotFoundError:
+            read = self.storage.read_ranges(asked)
+        except (FileNotFoundError, StoreError):  # also of a range beyond the end, which many stores refuse
             for key in dict.fromkeys(key for key, _, _ in ranges):
                 self._check_length(key)
             raise
-        except StoreError:  # many stores refuse a range beyond the end
-            for key in dict.fromkeys(key for key, _, _ in ranges):
-                self._check_length(key)
-            raise
+        found = [b""] * len(ranges)
+        for k, part in zip(order, read, strict=True):
+            found[k] = part
         for (key, _, size), part in zip(ranges, found, strict=True):
             if len(part) != size:
                 self._check_length(key)
@@ -219,15 +225,6 @@ class Sharded(Sealed):
         if found != size:
             told = f"{found} bytes" if found < size else "more bytes"
             raise DamagedStoreError(f"{self.where(key)} has {told}, not {size}")
-
-    def _fetch_ends(self, found: list[tuple[Group, int]]) -> None:
-        lacking = {group.key(number): (group, number) for group, number in found}
-        lacking = {key: place for key, place in lacking.items() if key not in self.ends}
-        ranges = []
-        for key, (group, number) in lacking.items():
-            ranges.append((key, self._entry(key)[0] - group.end_bytes(number), group.end_bytes(number)))
-        for (key, (group, number)), end in zip(lacking.items(), self._read_ranges(ranges), strict=True):
-            self.ends[key] = self._checked_end(key, group, number, end)
 
     def _checked_end(self, key: str, group: Group, number: int, end: bytes) -> bytes:
         if digest(end) != self._entry(key)[1]:
