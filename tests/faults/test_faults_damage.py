@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.faults import all_bits, files_of, run_fit, tiny_counts
+from helpers.faults import all_bits, files_of, run_fit, write_counts
 
 import pairsym_dask as ps
 from pairsym_dask.errors import DamagedStoreError, StoreError
@@ -20,7 +20,7 @@ from pairsym_dask.store.counts import iterate_rows, open_counts
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
-USERS = {"files": 150, "shards": 600}  # one block, or three of a shard
+SHAPES = {"files": (150, 11, 0.3), "shards": (200, 80, 3.0)}  # with pairs for one block of users, or four of a shard
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,12 @@ def stores(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     folder = tmp_path_factory.mktemp("sound")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "LABELS", 40)
-        users = USERS[layout]
-        labels = {"users": np.array([f"user {n:03d}" for n in range(users)], object), "items": np.arange(11)}
-        counts = tiny_counts(folder / "counts.zarr", users, labels=labels)
+        users, items, mean = SHAPES[layout]
+        labels = {"users": np.array([f"user {n:03d}" for n in range(users)], object), "items": np.arange(items)}
+        dense = 1 + np.random.default_rng(0).poisson(mean, (users, items)).astype(np.uint16)
+        counts = write_counts(dense * (dense > 1), folder / "counts.zarr", labels=labels)
         run_fit(counts, folder / "model.zarr", 4, keep=[1])
+        assert layout == "files" or ModelStore(folder / "model.zarr").commits()[0].record["shards"]["users"] == 4
         yield folder
 
 

@@ -82,12 +82,12 @@ LAYOUTS = ("files", "shards")
 
 
 @contextmanager
-def new_stores_in(layout: str) -> Iterator[None]:
-    """Model stores that begin meanwhile on a local disk have a file a chunk, or shards of many blocks."""
+def new_stores_in(layout: str, least: int = 1) -> Iterator[None]:
+    """Model stores that begin meanwhile on a local disk have a file a chunk, or shards, `least` of a side's."""
     with pytest.MonkeyPatch.context() as patch:
         if layout == "shards":
             patch.setattr(shards, "PLAIN_FILES", 0)
-            patch.setattr(shards, "LEAST_SHARDS", 1)
+            patch.setattr(shards, "LEAST_SHARDS", least)
         yield
 
 
