@@ -126,6 +126,7 @@ class Sleeper:
     store: float  # bytes a second, 0 where it costs nothing
     folder: str = "generation-1"
     storage: Any = None
+    shards: Any = None
     turn: Any = None
     discount: Any = None
     tags: dict[str, Any] = field(default_factory=dict)
@@ -161,7 +162,7 @@ async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -
         return [(np.zeros(rows), tasks.Normaliser(0.0, 1.0)) for _ in blocks]
     if name == "finish_block":
         return [
-            tasks.Finished((f"users/next/c.{b}", 8, DIGEST), 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3))
+            tasks.Finished([(f"users/next/c.{b}", 8, DIGEST)], 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3))
             for b in blocks
         ]
     side = arguments[0] if isinstance(arguments[0], str) else job.plan.short

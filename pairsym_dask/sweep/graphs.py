@@ -211,7 +211,7 @@ class Passes(Attempt[Job]):
         found = self.run("bound", graph, keys + tagging)
         results, tagged = [result for some in found[: len(keys)] for result in some], found[len(keys) :]
         self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
-        self.files |= {result.entry[0]: result.entry[1:] for result in results}
+        self.files |= {key: (size, check) for result in results for key, size, check in result.entries}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
         if renew:
@@ -246,8 +246,7 @@ class Passes(Attempt[Job]):
     def _runs(self, side: str, kind: str) -> list[range]:
         """Blocks of a side that a task of some kind works on."""
         plan = self.job.plan
-        least = plan.run if side == plan.long else 1
-        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), least)
+        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), plan.least(side))
 
     def _run_each(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of all blocks in order, of tasks that do several."""

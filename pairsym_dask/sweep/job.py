@@ -17,9 +17,11 @@ from ..run.machine import on_this_machine
 from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
-from ..store.arrays import ArraySpec, Sealed, write_block
+from ..store.arrays import ArraySpec, Sealed
 from ..store.counts import Counts, counts_as_recorded
 from ..store.cuts import Tile
+from ..store.sharded import Output
+from ..store.shards import Shards
 from ..store.storage import Storage, digest
 from .background import Background
 from .discount import Discount
@@ -47,11 +49,19 @@ def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray)
 
 
 class Travelling:
-    """A job that travels to a cluster's workers without the record of its counts, which every process reads once."""
+    """A job that travels to a cluster's workers without the record of its counts, which every process reads once.
+
+    Its tasks write whole blocks of the arrays `specs` to `folder` of `storage`.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         counts: Counts = self.__dict__["counts"]
         return self.__dict__ | {"counts": (counts.storage, counts.digest)}
+
+    def write(self, path: str, block: int, values: np.ndarray) -> list[Any]:
+        """Write a block of an array; manifest entries of what is done with it, which of a shard is its last block."""
+        job: Any = self
+        return job.output.put(job.storage, job.folder, job.shards, job.specs[path], block, values)  # type: ignore[no-any-return]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         storage, digest = state["counts"]
@@ -82,27 +92,25 @@ class Job(Travelling):
     turn: Turn | None = None
     tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
     crowded: bool = False  # whether other processes of the same machine may have tasks of this fit
+    shards: Shards | None = None
+    output: Output = field(default_factory=Output, compare=False)  # of each task its own
 
     @staticmethod
     def make(
         counts: Counts, settings: Settings, plan: Plan, room: Room, storage: Storage, specs: dict[str, ArraySpec],
-        needed: Requirements | None, tags: dict[str, TagPrior],
+        needed: Requirements | None, tags: dict[str, TagPrior], shards: Shards | None,
     ) -> Job:  # fmt: skip
         """What all sweeps of a fit share; the folder of each is still to be named."""
         width, statistics = padded_width(settings.factors), statistics_size(settings.factors)
         tau, censored = {side: settings.tau(side) for side in SIDES}, settings.censored_ratio * counts.total
         cold = settings.temperature == 0
         return Job(
-            counts, settings, plan, room, storage, "", specs, needed, width, statistics, tau, censored, cold, tags=tags
-        )
-
-    def write(self, path: str, block: int, values: np.ndarray) -> Any:
-        index = (block, 0) if values.ndim == 2 else (block,)
-        return write_block(self.storage, self.folder, self.specs[path], index, values, soon=True)
+            counts, settings, plan, room, storage, "", specs, needed, width, statistics, tau, censored, cold,
+            tags=tags, shards=shards,
+        )  # fmt: skip
 
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
-        spec = self.specs[path]
-        return sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1)))
+        return sealed.read_next(self.specs[path], block)
 
     def part(self, sealed: Sealed, side: str, blocks: Iterable[int] | None = None) -> Sealed:
         """What a task needs of a generation: some blocks of a side (all where none are named), and the tags.
@@ -111,14 +119,16 @@ class Job(Travelling):
         """
         blocks = range(len(self.plan.places[side])) if blocks is None else blocks
         wanted = [
-            spec.key(block, *(0,) * (len(spec.shape) - 1))
+            sealed.holder(spec, block)
             for path, spec in self.specs.items()
             if path.startswith(f"{side}/")
             for block in blocks
         ]
         for tagged in self.tags:
             group = f"{tag_group(tagged)}/"
-            wanted += [key for path, spec in self.specs.items() if path.startswith(group) for key in spec.keys()]
+            for path, spec in self.specs.items():
+                if path.startswith(group):
+                    wanted += [sealed.holder(spec, block) for block in range(spec.grid[0])]
         return replace(sealed, manifest={key: sealed.manifest[key] for key in wanted if key in sealed.manifest})
 
     # Pairs
@@ -178,8 +188,9 @@ class Job(Travelling):
             if side == self.plan.long and ahead < len(self.plan.places[side]):
                 for name in ("mean", "precision"):
                     sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
-            values = Values(*(self.read(sealed, f"{side}/{name}", block) for name in VALUES))
-            return self.fill(values, self.read(sealed, f"{side}/background", block))
+            names = (*VALUES, "background")
+            *values, weights = sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in names])
+            return self.fill(Values(*values), weights)
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
         kept: np.ndarray = SHELF.get(key, make, self.room.tables)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
-from helpers.faults import SETTINGS, all_bits, bits, run_fit, tiny_counts
+from helpers.faults import SETTINGS, all_bits, bits, new_stores_in, run_fit, tiny_counts
 from helpers.outside import OutsideCluster
 
 from pairsym_dask.errors import SchedulerError, StoreError
@@ -110,6 +110,18 @@ def test_killed_workers_do_not_change_a_bit(counts: Counts, reference: list[str]
     found = all_bits(tmp_path / "model.zarr")
     assert killed
     assert found == reference[: len(found)]
+    assert verify(tmp_path / "model.zarr").sound
+
+
+def test_killed_workers_do_not_change_a_shard(tmp_path: Path) -> None:
+    counts = tiny_counts(tmp_path / "counts.zarr", users=1500, items=90)
+    with new_stores_in("shards", 3):
+        run_fit(counts, tmp_path / "reference.zarr", 12, keep=1)
+        with local_cluster() as cluster, Client(cluster, set_as_default=False) as client:
+            killed = kills_during_fit(counts, tmp_path / "model.zarr", client, cluster, 3, 0)
+    found = all_bits(tmp_path / "model.zarr")
+    assert killed
+    assert found == all_bits(tmp_path / "reference.zarr")[: len(found)]
     assert verify(tmp_path / "model.zarr").sound
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import dask
 import pytest
 from distributed import Client, LocalCluster
-from helpers.faults import bits, run_fit, tiny_counts
+from helpers.faults import bits, new_stores_in, run_fit, tiny_counts
 
 from pairsym_dask.errors import MemoryBudgetError
 from pairsym_dask.run.bundles import Hands
@@ -29,6 +29,8 @@ KINDS = {
     "stepped": Settings(factors=40, selection="constant"),
     "cold": Settings(factors=40),
 }
+
+SHARDS = 3  # of the users, at least
 
 pytestmark = [
     pytest.mark.cluster,
@@ -49,6 +51,18 @@ def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> dict[
         name: bits(run_fit(counts, folder / f"{k}.zarr", SWEEPS, settings=settings))
         for k, (name, settings) in enumerate(KINDS.items())
     }
+
+
+@pytest.fixture(scope="module")
+def in_shards(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The same in shards."""
+    folder, found = tmp_path_factory.mktemp("in-shards"), {}
+    for k, (name, settings) in enumerate(KINDS.items()):
+        with new_stores_in("shards", SHARDS):
+            commit = run_fit(counts, folder / f"{k}.zarr", SWEEPS, settings=settings)
+        assert commit.record["shards"]["users"] > 1
+        found[name] = bits(commit)
+    return found
 
 
 def local_cluster(n_workers: int = 2, threads: int = 1, **options: Any) -> LocalCluster:
@@ -83,13 +97,26 @@ def test_whatever_is_bundled_the_bits_are_the_same(
     assert seen
 
 
+@pytest.mark.parametrize("threads", [1, 3, 40])
+def test_whatever_is_bundled_tasks_own_whole_shards(
+    counts: Counts, in_shards: dict[str, str], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Executor, "hands", lambda self: Hands(threads))
+    with new_stores_in("shards", SHARDS):
+        for k, kind in enumerate(KINDS):
+            assert bits(cluster_fit(counts, tmp_path / f"{k}.zarr", client, kind)) == in_shards[kind]
+
+
 @pytest.mark.parametrize(("workers", "threads"), [(1, 2), (2, 1), (3, 1)])
 def test_processes_and_threads_give_one_digest(
-    counts: Counts, reference: dict[str, str], tmp_path: Path, workers: int, threads: int
+    counts: Counts, reference: dict[str, str], in_shards: dict[str, str], tmp_path: Path, workers: int, threads: int
 ) -> None:
     with local_cluster(workers, threads) as cluster, Client(cluster, set_as_default=False) as client:
         for kind in ("solved", "cold"):
             assert bits(cluster_fit(counts, tmp_path / f"{kind}.zarr", client, kind)) == reference[kind]
+        with new_stores_in("shards", SHARDS):
+            assert bits(cluster_fit(counts, tmp_path / "shards.zarr", client, "cold")) == in_shards["cold"]
 
 
 def test_workers_that_come_and_go_change_no_bit(counts: Counts, reference: dict[str, str], tmp_path: Path) -> None:
@@ -118,15 +145,15 @@ def test_an_adaptive_cluster_starts_from_nothing(counts: Counts, reference: dict
 
 def _fail_once() -> None:
     """In a worker: the next write of a block fails as a disk does that is there again a moment later."""
-    from pairsym_dask.sweep import job
+    from pairsym_dask.store import sharded
 
-    write = job.write_block
+    write = sharded.write_block
 
     def fail(*arguments: Any, **options: Any) -> Any:
-        job.write_block = write
+        sharded.write_block = write
         raise OSError(5, "Input/output error")
 
-    job.write_block = fail
+    sharded.write_block = fail
 
 
 def test_a_failure_that_passes_is_tried_again(

@@ -159,3 +159,53 @@ def test_credentials_in_a_source_do_not_enter_a_store(tmp_path: Path, monkeypatc
 
 def _with_source(function: Any, source: str) -> Any:
     return lambda *arguments: function(*arguments[:-1], source)
+
+
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_ranges_come_in_the_order_that_they_are_asked_in(where: str, tmp_path: Path) -> None:
+    store = open_storage(tmp_path if where == "local" else f"memory://{tmp_path.name}")
+    data = np.random.default_rng(0).bytes(3 * 2**20)
+    store.write_soon("a/one", data)
+    store.write_soon("a/two", data[::-1])
+    ranges = [("a/one", 5, 10), ("a/one", 100, 7), ("a/two", 0, 4), ("a/one", 2**21 + 500, 300), ("a/one", 0, 3)]
+    wanted = [(data if key == "a/one" else data[::-1])[offset : offset + size] for key, offset, size in ranges]
+    assert store.read_ranges(ranges) == wanted
+    assert store.read_ranges([]) == []
+    assert store.read_ranges([("a/one", len(data) - 4, 10)]) == [data[-4:]]  # less, where a key ends
+    with pytest.raises(FileNotFoundError):
+        store.read_ranges([("a/one", 0, 1), ("a/three", 0, 1)])
+    store.settle()
+
+
+def test_ranges_of_a_link_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/a").symlink_to(tmp_path / "secret")
+    with pytest.raises(StoreError, match="cannot read"):
+        open_storage(tmp_path / "store").read_ranges([("a", 0, 3)])
+
+
+def test_far_writes_overlap_and_tell_their_errors_at_settle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_storage(f"memory://{tmp_path.name}")
+    together, write = threading.Barrier(3), RemoteStorage.write
+
+    def slow(self: RemoteStorage, key: str, data: Any) -> None:
+        together.wait(30)  # nobody goes on before all three are under way
+        if key == "bad":
+            raise StoreError("cannot write bad: no room")
+        write(self, key, data)
+
+    monkeypatch.setattr(RemoteStorage, "write", slow)
+    mine, yours = store.for_caller(), store.for_caller()
+    for caller, key in ((mine, "one"), (mine, "bad"), (yours, "two")):
+        caller.write_soon(key, key.encode())
+    assert yours.read("two") == b"two"  # seen at once in this process
+    yours.settle()
+    with pytest.raises(StoreError, match="no room"):
+        yours.read("bad")
+    with pytest.raises(StoreError, match="no room"):
+        mine.settle()
+    mine.settle()  # it was told
+    assert mine.read("one") == b"one"
+    with pytest.raises(FileNotFoundError):
+        mine.read("bad")
