@@ -15,10 +15,9 @@ from helpers.s3 import SECRET, FaultyServer, Request, drop, fetch, nothing
 import pairsym_dask as ps
 from pairsym_dask.errors import StoreError
 from pairsym_dask.store.counts import Counts, open_counts
-from pairsym_dask.store.model_store import commit_key
+from pairsym_dask.store.model_store import ModelStore, commit_key
 from pairsym_dask.store.remote import RemoteStorage
 from pairsym_dask.store.storage import open_storage
-from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
 pytest.importorskip("moto")
