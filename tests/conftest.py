@@ -18,7 +18,7 @@ from pairsym_dask.model import PairedSymbols
 # One thread pool of numba or BLAS must not slow the small arrays of the tests down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SLOW = {"draws", "cluster", "s3", "notebooks", "docs", "study", "slow", "long"}
+SLOW = {"draws", "cluster", "s3", "clouds", "notebooks", "docs", "study", "slow", "long"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

@@ -141,7 +141,10 @@ def describe_plan(plan: Plan) -> list[str]:
         solver_seconds(costs, plan.factors, sum(cut.rows for cut in plan.cuts.values()), plan.pairs)
         for costs in (CHOLESKY, plan.stepping)
     )
-    way = f"{plan.steps} steps of conjugate gradients" if plan.steps else "solving its K x K system (Cholesky)"
+    way = "solving its K x K system (Cholesky)"
+    if plan.steps:
+        fewer = f" ({plan.short_steps} for {short})" if plan.short_steps != plan.steps else ""
+        way = f"{plan.steps} steps of conjugate gradients{fewer}"
     lines.append(
         f"  a row is updated by {way}; expected core-seconds a sweep: {solved:.2g} solving, {stepped:.2g} stepping"
     )

@@ -138,7 +138,7 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
     how = spread(plan, room, hands)
     bundles = plan.bundles(plan.short, how.blocks)
     pieces = sum(len(how.pieces(bundle)) for bundle in bundles)
-    gathers, rounds = len(bundles) * len(how.shares), 1 + plan.steps
+    gathers, rounds = len(bundles) * len(how.shares), 1 + plan.short_steps
     arity = ARITY if hands.threads else 2
     adds, left = 0, len(how.shares)
     while left > 1:
@@ -147,10 +147,11 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
     picks = pieces * len(how.shares) if pieces > len(bundles) else 0
     passes.append((gathers, pass_seconds(plan, GATHER)))
     if plan.steps:
-        passes += [(gathers, pass_seconds(plan, STEP))] * plan.steps
+        passes += [(gathers, pass_seconds(plan, STEP))] * plan.short_steps
     tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + 2))
     sums = plan.statistics_bytes() * short * (len(how.shares) - 1)
-    travelling = float(sums * (1 + plan.steps / 2)) if hands.threads else 0.0  # directions and products are smaller
+    # Directions and products are smaller.
+    travelling = float(sums * (1 + plan.short_steps / 2)) if hands.threads else 0.0
     return passes, tasks, travelling
 
 
@@ -165,7 +166,7 @@ def _reads(plan: Plan, room: Room, crew: int, kept: int, groups: int) -> float:
     bundles = len(plan.bundles(plan.short, room.bundle))
     if room.cache * crew >= kept + pairs and room.cache >= kept / max(1, min(crew, groups)):
         return shared + table
-    return shared + 2 * table + 3 * pairs + bundles * table * (1 + plan.steps)
+    return shared + 2 * table + 3 * pairs + bundles * table * (1 + plan.short_steps)
 
 
 def cheapest(

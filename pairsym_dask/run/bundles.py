@@ -23,6 +23,7 @@ class Hands:
     """Who works: the threads of a cluster's workers, or 0 for those of this process, where a task costs nothing."""
 
     threads: int = 0
+    crowded: bool = False  # whether some of the workers are processes of one machine
 
     def tasks(self, seconds: float) -> int:
         """Tasks that a pass of so many core-seconds is best cut into, whatever the steps it has.

@@ -178,7 +178,9 @@ class Executor:
         """Who works now: workers may come and go, and are asked for before every sweep."""
         if self.client is None:
             return Hands()
-        return Hands(max(1, sum(worker["nthreads"] for worker in _Watch(self.client).workers().values())))
+        workers = _Watch(self.client).workers()
+        hosts = [worker["host"] for address, worker in workers.items() if not address.startswith("inproc://")]
+        return Hands(max(1, sum(worker["nthreads"] for worker in workers.values())), len(set(hosts)) < len(hosts))
 
     def run(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
         """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster)."""

@@ -14,10 +14,9 @@ from .arrays import ArraySpec, Sealed
 from .records import CommitRecord, TagsAddress, selected_names
 from .sharded import AT_ONCE, read_manifest
 from .shards import Shards
-from .storage import Storage, is_local
+from .storage import BUCKETS, Storage, is_local
 
 TAGS = 16_384  # rows a chunk of the tags' arrays
-BUCKETS = ("s3", "s3a", "gs", "gcs")  # kinds of places whose addresses name a bucket, not a host
 
 
 def generation_arrays(
@@ -158,7 +157,7 @@ class Commit:
         if is_local(path):
             return os.path.normpath(os.path.join(os.path.dirname(url), path)) if is_local(url) else path
         (kind, rest), (own, mine) = path.split("://", 1), url.split("://", 1) if not is_local(url) else ("", "")
-        if "::" in path or kind != own or (kind not in BUCKETS and rest.partition("/")[0] != mine.partition("/")[0]):
+        if "::" in path or kind != own or _host(kind, rest) != _host(own, mine):
             raise StoreError(
                 f"{url} remembers {what} at {path!r}, another kind of place than its own, which is not opened "
                 f"unasked; give its place with {option}="
@@ -202,6 +201,12 @@ class Commit:
     def arrays(self) -> dict[str, ArraySpec]:
         tags = {side: found["tags"] for side, found in self.tags.items()}
         return generation_arrays(self.record["rows"], self.record["blocks"], self.settings, tags)
+
+
+def _host(kind: str, rest: str) -> str:
+    """The host that an address without its kind names; none where it names a bucket alone."""
+    first = rest.partition("/")[0]
+    return first.partition("@")[2] if kind in BUCKETS else first
 
 
 def read_rows(commit: Commit, path: str, positions: np.ndarray) -> np.ndarray:

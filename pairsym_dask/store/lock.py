@@ -110,9 +110,14 @@ def _beats(storage: Storage, key: str, reading: bool) -> bool:
     return bool(beats) and abs((time.time() if reading else now(storage)) - max(beats)) < STALE_SECONDS
 
 
+def probe_key() -> str:
+    """A key of its own for finding out something about a store; what is left of it goes with the locks of the dead."""
+    return f"lock/{uuid.uuid4().hex}.clock"
+
+
 def now(storage: Storage) -> float:
     """The time by the store's own clock."""
-    probe = f"lock/{uuid.uuid4().hex}.clock"
+    probe = probe_key()
     storage.write(probe, b"")
     try:
         return storage.entry(probe).changed

@@ -28,7 +28,10 @@ VALUES = 2**18  # values a record may hold beside those of its files
 BYTES_A_VALUE = 20  # of the part of a record that lists files, at least
 COUNT_TYPES = ("uint8", "uint16", "uint32", "uint64", "float64")
 LABEL_TYPES = ("int64", "string")
-SOLVERS = ("cholesky", "gradients", "cholesky, xi* last", "gradients, xi* last", "gradients, xi* last, items first")
+SOLVERS = (
+    "cholesky", "gradients", "cholesky, xi* last", "gradients, xi* last", "gradients, xi* last, items first",
+    "gradients, few steps, xi* last", "gradients, few steps, xi* last, items first",
+)  # fmt: skip
 FINITE_SCALARS = ("elbo", "xi_star", "log_z_next")
 WATCHED = 8  # energies that a chain traces
 CHAIN_SCALARS = ("log_likelihood", "shown", "log_psi", *(f"energy_{k}" for k in range(WATCHED)))

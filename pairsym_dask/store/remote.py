@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import StoreError
 from . import writers as writing
+from .lock import probe_key
 from .ours import Names, is_ours
 from .secrets import first_line, hide, without_credentials
-from .storage import Entry, Storage, check_key
+from .storage import BUCKETS, Entry, Storage, check_key
 from .writers import Begun, writers
 
 GAP = 2**20  # bytes that are fetched in vain rather than asked around
@@ -29,12 +32,13 @@ class RemoteStorage(Storage):
         self.storage_options = storage_options
         self._fs: Any = None
         self._begun = Begun()
+        self._conditional = False  # whether puts are known to heed what is there
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteStorage, (self._address, self.storage_options)
+        return RemoteStorage, (self._address, self.storage_options), {"_conditional": self._conditional}
 
     def for_caller(self) -> RemoteStorage:
-        return RemoteStorage(self._address, self.storage_options)
+        return copy.copy(self)
 
     @property
     def fs(self) -> Any:
@@ -74,8 +78,43 @@ class RemoteStorage(Storage):
         with self._words("write", key):
             try:
                 self.fs.pipe_file(self._path(key), bytes(data))
-            except FileNotFoundError as error:  # of the bucket
-                raise StoreError(f"cannot write {self.url}/{key}: {self._reason(error)}") from None
+            except FileNotFoundError as error:
+                raise self._without_bucket(key, error) from None
+
+    def _without_bucket(self, key: str, error: BaseException) -> StoreError:
+        return StoreError(f"cannot write {self.url}/{key}: there is no such bucket: {self._reason(error)}")
+
+    def _check_condition(self) -> None:
+        """Refuse a service that puts on a condition and heeds it not: two drivers would both commit a sweep.
+
+        gcsfs does so in zonal buckets, and so do older services that speak S3: only trying tells.
+        """
+        if self._conditional:
+            return
+        kind, key = self._address.partition("://")[0], probe_key()
+        with self._words("write", key):
+            try:
+                for data in (b"1", b"2"):
+                    self.fs.pipe_file(self._path(key), data, mode="create")
+            except FileExistsError:
+                self._conditional = True
+            except FileNotFoundError as error:
+                raise self._without_bucket(key, error) from None
+            finally:
+                with suppress(StoreError):
+                    self.remove(key)
+        if not self._conditional:
+            raise StoreError(
+                f"{self.url} cannot hold what one of two writers must win: its service puts an object that is there "
+                "already as if it were not (conditional puts are ignored); take another service or kind of bucket"
+            )
+        if kind not in BUCKETS:
+            warnings.warn(
+                f"{kind}:// looks first and then writes: two fits of {self.url} that begin at one moment could both "
+                "commit a sweep; see to it that only one runs",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def write_soon(self, key: str, data: bytes | memoryview) -> None:
         if writing.IN_TURN:
@@ -87,6 +126,7 @@ class RemoteStorage(Storage):
         self._begun.wait()
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._check_condition()
         path = self._path(key)
         with self._words("write", key):
             try:
@@ -212,6 +252,7 @@ class RemoteStorage(Storage):
 
 
 def _remote_entry(information: dict[str, Any]) -> Entry:
-    changed: Any = information.get("LastModified") or information.get("mtime") or information.get("created")
+    names = ("LastModified", "last_modified", "mtime", "created")  # of S3, Azure, Google and others
+    changed: Any = next((information[name] for name in names if information.get(name)), 0)
     seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
     return Entry(int(information["size"]), seconds)

@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import PairsymError
-from .storage import is_local
+from .storage import AZURE, is_local
 
 _SECRET = re.compile("key|secret|token|password|passwd|credential|account|sas|connection_string", re.IGNORECASE)
+_INSIDE = re.compile("(?:AccountKey|SharedAccessSignature|sig)=([^;&]+)")  # of a connection string or a signed query
 
 
 def without_credentials(url: str) -> str:
@@ -20,12 +21,20 @@ def without_credentials(url: str) -> str:
 
     >>> without_credentials("ftp://me:secret@host/plays.zarr?token=abc")
     'ftp://host/plays.zarr'
+    >>> without_credentials("abfs://container@account.dfs.core.windows.net/plays.zarr")
+    'abfs://container@account.dfs.core.windows.net/plays.zarr'
     """
     if is_local(url):
         return url
     protocol, rest = url.split("://", 1)
     host, slash, path = rest.partition("?")[0].partition("/")
-    return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
+    host = host if _names_container(protocol, host) else host.rpartition("@")[2]
+    return f"{protocol}://{host}{slash}{path}"
+
+
+def _names_container(protocol: str, host: str) -> bool:
+    """Whether what stands before an @ is a container, not a user and a password."""
+    return protocol in AZURE and ":" not in host.rpartition("@")[0]
 
 
 def hide(text: str, addresses: Iterable[str], options: dict[str, Any]) -> str:
@@ -66,14 +75,17 @@ def _of_options(options: Any, wanted: bool = False) -> list[str]:
         ]
     if isinstance(options, (list, tuple)):
         return [s for value in options for s in _of_options(value, wanted)]
-    return [str(options)] if wanted and isinstance(options, (str, bytes)) and len(options) > 2 else []
+    if not wanted or not isinstance(options, (str, bytes)) or len(options) <= 2:
+        return []
+    return [str(options), *_INSIDE.findall(str(options))]
 
 
 def _of_address(address: str) -> list[str]:
     if is_local(address):
         return []
-    rest = address.split("://", 1)[1]
-    user = rest.split("/", 1)[0].rpartition("@")[0]
+    protocol, rest = address.split("://", 1)
+    host = rest.split("/", 1)[0]
+    user = "" if _names_container(protocol, host) else host.rpartition("@")[0]
     query = rest.partition("?")[2]
     values = [part.partition("=")[2] for part in re.split("[&;#]", query)]
     return [part for part in (*user.split(":"), query, *values) if len(part) > 2]

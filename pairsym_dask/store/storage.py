@@ -16,6 +16,9 @@ import xxhash
 from ..errors import StoreError
 from .ours import Names
 
+AZURE = ("az", "abfs", "abfss")  # kinds of places whose addresses may be container@account.host/path
+BUCKETS = ("s3", "s3a", "gs", "gcs", *AZURE)  # that name a bucket, not a host; their clients know conditional puts
+
 
 def digest(data: bytes | memoryview) -> str:
     """Fast 128-bit digest that tells damage (not malice) apart."""

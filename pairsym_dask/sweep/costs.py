@@ -57,7 +57,7 @@ def sweep_seconds(plan: Plan) -> dict[str, float]:
     """Core-seconds of a sweep, by its passes."""
     passes = {UPDATE: 1, GATHER: 1, FINISH: 1}
     if plan.steps and not plan.whole[plan.short]:
-        passes[STEP] = plan.steps
+        passes[STEP] = plan.short_steps
     if not plan.xi_star_last:
         passes[SELECT] = 1
     return {kind: times * pass_seconds(plan, kind) for kind, times in passes.items()}

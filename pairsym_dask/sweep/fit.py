@@ -294,7 +294,7 @@ class Fit:
         if before is not None and self.plan.turns(self.settings):
             turn = Turn.of(decode_background(before, self.plan.short), before.folder, self.settings.dtype)
         # The same passes go on, so that no two graphs of an attempt have one name: a cluster may still hold the first.
-        run.job = replace(job, discount=self.discount, turn=turn)
+        run.job = replace(job, discount=self.discount, turn=turn, crowded=run.hands.crowded)
         return run
 
     def open_attempt(self, sweep: int, graphs: int) -> Manifest:

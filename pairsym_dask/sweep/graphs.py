@@ -308,12 +308,12 @@ class Passes(Attempt[Job]):
                 )
                 for piece, key in zip(pieces, sums, strict=True)
             ]
-            for step in range(plan.steps):
+            for step in range(plan.short_steps):
                 ahead = [
                     graph.add(f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key)
                     for piece, key in zip(pieces, standing, strict=True)
                 ]
-                last = step == plan.steps - 1
+                last = step == plan.short_steps - 1
                 gather = tasks.gather_steps, by_steps.gather_products
                 name = f"{every.side}-step-{step}"
                 products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last)

@@ -13,6 +13,7 @@ from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..kernels.turn import turned_table
+from ..run.machine import on_this_machine
 from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
@@ -21,9 +22,10 @@ from ..store.counts import Counts, counts_as_recorded
 from ..store.cuts import Tile
 from ..store.sharded import Output
 from ..store.shards import Shards
-from ..store.storage import Storage
+from ..store.storage import Storage, digest
 from .background import Background
 from .discount import Discount
+from .lent import POOL
 from .plan import Plan, Room
 from .shelf import COUNTS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
@@ -91,6 +93,7 @@ class Job(Travelling):
     tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
     shards: Shards | None = None
     output: Output = field(default_factory=Output, compare=False)  # of each task its own
+    crowded: bool = False  # whether other processes of the same machine may have tasks of this fit
 
     @staticmethod
     def make(
@@ -156,14 +159,20 @@ class Job(Travelling):
             return self.counts.marginal(side, place.tile_block)[place.rows]
         if side != self.plan.long:
             return self.discount.short_marginal[place.first : place.stop]
-        tile = self.tile(side, place.tile_block, 0)
-        return sum_rows(tile.indptr, tile.counts)[place.rows]
+
+        def make() -> np.ndarray:
+            tile = self.tile(side, place.tile_block, 0)
+            return np.asarray(sum_rows(tile.indptr, tile.counts))
+
+        key = Key("marginal", self.counts.path, f"{self.counts.digest} {self.discount.exponent}", side, block)
+        kept: np.ndarray = SHELF.get(key, make, self.room.cache)
+        return kept[place.rows]
 
     # Tables
 
     def fill(self, values: Values, weights: np.ndarray) -> np.ndarray:
         """A new table of rows with these posteriors and background weights."""
-        table = empty_table(weights.size, self.width, self.settings.dtype)
+        table = self.empty_table(weights.size)
         fill_table(values, weights, self.settings.temperature, self.width, table)
         return table
 
@@ -190,14 +199,24 @@ class Job(Travelling):
         return turned_table(kept, self.turn.axes, self.settings.factors)
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
-        """Table of all rows of the short side, kept once a process until the next one is asked for."""
+        """Table of all rows of the short side, kept until the next one is asked for: once a process, or a machine."""
         key = Key("whole table", self.storage.url, f"{sealed.prefix} in {self.folder}", side, 0)
 
-        def make() -> np.ndarray:
+        def fill(table: np.ndarray) -> None:
             stride = 2 * self.width
-            table = empty_table(self.plan.cuts[side].rows, self.width, self.settings.dtype)
             for block, place in enumerate(self.plan.places[side]):
                 table[place.first * stride : place.stop * stride] = self.table(side, sealed, block)
+
+        def make() -> np.ndarray:
+            rows = self.plan.cuts[side].rows
+            if self.crowded:
+                # Attempts have names of their own, and with them the states that tables are of.
+                name, size = digest(repr(key).encode()), 2 * self.width * rows
+                shared = on_this_machine(name, size, self.settings.dtype, fill)
+                if shared is not None:
+                    return shared
+            table = empty_table(rows, self.width, self.settings.dtype)
+            fill(table)
             return table
 
         kept: np.ndarray = TABLES.get(key, make)
@@ -206,7 +225,12 @@ class Job(Travelling):
     # Updates
 
     def empty_values(self, n: int) -> Values:
-        return empty_values(n, self.settings)
+        shape, dtype = (n, self.settings.factors), self.settings.dtype
+        traits = (POOL.empty(shape, dtype, self.room.idle) for _ in range(2))
+        return Values(next(traits), next(traits), np.empty(n, dtype), np.empty(n, dtype))
+
+    def empty_table(self, rows: int) -> np.ndarray:
+        return POOL.empty((rows * 2 * self.width,), self.settings.dtype, self.room.idle)
 
     def growth(self, marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Growth of a block's prior precisions."""

@@ -33,6 +33,8 @@ MACHINERY = 80 * MIB  # compiled kernels, LLVM and the allocator's slack, beside
 
 
 STEPS = 3  # of conjugate gradients a half-sweep, from the old mean
+FEW_STEPS = (2, 1)  # of the long and of the short side, where sweeps turn to axes on which the background is diagonal
+FEW = ", few steps"  # of a solver's name: it takes so many
 LAST = ", xi* last"  # of a solver's name: xi* is found at the end of a sweep, not between its halves
 ITEMS_FIRST = ", items first"  # of a solver's name: items are updated before users
 NEAR = 16 * 2**20  # bytes of the long side's tables that are best gone through at a time: a share of the last cache
@@ -138,9 +140,9 @@ class Plan:
         frozen, many_items = last and settings.temperature == 0, users < items
         if solver is None:
             stepping = COLD if frozen else GRADIENTS
-            solver = choose_solver(settings.factors, users + items, pairs, stepping) + (LAST if last else "")
-            if frozen and many_items and solver.startswith("gradients"):
-                solver += ITEMS_FIRST
+            solver = choose_solver(settings.factors, users + items, pairs, stepping)
+            few = frozen and solver == "gradients"
+            solver += (FEW if few else "") + (LAST if last else "") + (ITEMS_FIRST if few and many_items else "")
         else:
             first = not many_items or ITEMS_FIRST in solver
             stepping = COLD if frozen and first and LAST in solver else GRADIENTS
@@ -162,8 +164,15 @@ class Plan:
 
     @cached_property
     def steps(self) -> int:
-        """Steps of the conjugate gradients, 0 where systems are solved."""
+        """Steps of the conjugate gradients of the long side's rows, 0 where systems are solved."""
+        if FEW in self.solver:
+            return FEW_STEPS[0]
         return STEPS if self.solver.startswith("gradients") else 0
+
+    @cached_property
+    def short_steps(self) -> int:
+        """Those of the short side's rows, whose pairs are looked at anew for each."""
+        return FEW_STEPS[1] if FEW in self.solver else self.steps
 
     @cached_property
     def xi_star_last(self) -> bool:
@@ -358,6 +367,11 @@ class Room:
     tables: int
     bundle: int  # blocks of the short side that a task gathers for, so that tables are read once for all of them
     budget: int
+
+    @property
+    def idle(self) -> int:
+        """Bytes that may be kept idle for the next arrays (`lent`): little, it stands beside all others."""
+        return self.budget // 32
 
 
 def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:

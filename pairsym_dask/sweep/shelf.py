@@ -10,7 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..run.machine import forget_notes
 from ..run.process import let_go
+from .lent import POOL
 
 
 class Key(NamedTuple):
@@ -89,3 +91,5 @@ def forget() -> None:
     let_go(COUNTS)
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)
+    POOL.clear()
+    forget_notes()

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import NumericError
 from ..kernels import cold, cold_close, gradients, moments, rows
-from ..kernels.layout import WHOLE, empty_table, side_by_side
+from ..kernels.layout import WHOLE, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
 from ..run.bundles import add_in_tree, in_runs
 from ..run.process import at_most
@@ -135,7 +135,7 @@ def close_block(job: Job, side: str, block: int, values: Values, before: np.ndar
     growth = job.growth(marginal, weights)
     packed, sums = np.zeros(job.statistics), np.zeros(6)
     if job.plan.cold(settings):
-        table = empty_table(n, job.width, settings.dtype)
+        table = job.empty_table(n)
         row = cold_close.close_cold_rows(values, settings.biases, weights, growth, job.width, table, packed, sums)
         if row >= 0:
             _complain(job, side, block, row)

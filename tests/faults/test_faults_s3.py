@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import threading
-import types
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.faults import LAYOUTS, all_bits, chunk_bits, new_stores_in, quick_folder, run_fit, tiny_counts
+from helpers.faults import LAYOUTS, all_bits, chunk_bits, new_stores_in, quick_folder, race, run_fit, tiny_counts
 from helpers.s3 import SECRET, FaultyServer, Request, drop, fetch, nothing
 
 import pairsym_dask as ps
@@ -143,47 +140,6 @@ def test_a_server_that_is_down_is_told(counts: Counts, options: dict[str, Any], 
 
 
 # Two drivers
-
-
-def race(
-    counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any] | None = None
-) -> tuple[list[list[int]], int]:
-    """Two drivers that do not heed the lock; the sweeps that each has committed, and how many commits were refused."""
-    refused = []
-    won: list[list[int]] = [[], []]
-    start = threading.Barrier(2)
-    crashes: list[BaseException] = []
-
-    def drive(n: int) -> None:
-        start.wait()
-        while True:
-            try:
-                run_fit(counts, path, sweeps, storage_options=storage_options, callback=lambda s, *_: won[n].append(s))
-                return
-            except StoreError as error:
-                if "another fit has committed" in str(error):
-                    refused.append(n)
-                elif "removed since" not in str(error):
-                    crashes.append(error)
-                    return
-            except BaseException as error:
-                crashes.append(error)
-                return
-
-    threads = [threading.Thread(target=drive, args=(n,)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if crashes:
-        raise crashes[0]
-    return won, len(refused)
-
-
-@pytest.fixture
-def lawless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drivers that do not see each other's lock, as after a long silence of the network."""
-    monkeypatch.setattr(ModelStore, "lock", lambda self: contextlib.nullcontext(types.SimpleNamespace(key="zarr.json")))
 
 
 def races(number: int, counts: Counts, reference: list[str], make: Callable[[int], Any], options: Any = None) -> str:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from pairsym_dask.errors import StoreError
 from pairsym_dask.settings import SIDES, Settings
 from pairsym_dask.store import local, lock, shards, writers
 from pairsym_dask.store.commit import Commit
@@ -111,6 +113,41 @@ def _blocks(commit: Commit) -> list[tuple[Any, int]]:
 
 def all_bits(path: Any, storage_options: dict[str, Any] | None = None) -> list[str]:
     return [bits(commit) for commit in ModelStore(path, storage_options).commits()]
+
+
+def race(
+    counts: Counts, path: Any, sweeps: int, storage_options: dict[str, Any] | None = None
+) -> tuple[list[list[int]], int]:
+    """Two drivers that do not heed the lock; the sweeps that each has committed, and how many commits were refused."""
+    refused = []
+    won: list[list[int]] = [[], []]
+    start = threading.Barrier(2)
+    crashes: list[BaseException] = []
+
+    def drive(n: int) -> None:
+        start.wait()
+        while True:
+            try:
+                run_fit(counts, path, sweeps, storage_options=storage_options, callback=lambda s, *_: won[n].append(s))
+                return
+            except StoreError as error:
+                if "another fit has committed" in str(error):
+                    refused.append(n)
+                elif "removed since" not in str(error):
+                    crashes.append(error)
+                    return
+            except BaseException as error:
+                crashes.append(error)
+                return
+
+    threads = [threading.Thread(target=drive, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if crashes:
+        raise crashes[0]
+    return won, len(refused)
 
 
 class FaultyDisk(Disk):

@@ -70,13 +70,16 @@ def test_the_bound_never_falls_over_fifty_sweeps(counts, lever, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_twenty_sweeps_gain_what_solved_systems_gain(tmp_path, monkeypatch):
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_twenty_sweeps_gain_what_solved_systems_gain(temperature, tmp_path, monkeypatch):
     """On pairs with something to learn; on noise the two wander to different optima."""
     counts = ps.simulate(tmp_path / "counts.zarr", users=900, items=150, pairs=30_000, factors=3, random_state=1)
     bounds = {
-        solver: fit(counts, tmp_path / f"{solver}.zarr", solver, monkeypatch, sweeps=20).history["elbo"].to_numpy()
+        solver: fit(
+            counts, tmp_path / f"{solver}.zarr", solver, monkeypatch, sweeps=20, temperature=temperature
+        ).history["elbo"].to_numpy()
         for solver in ("gradients", "cholesky")
-    }
+    }  # fmt: skip
     solved = bounds["cholesky"]
     assert abs(bounds["gradients"][-1] - solved[-1]) <= 1e-3 * (solved[-1] - solved[0])
 
@@ -152,7 +155,7 @@ def test_large_k_takes_steps_and_small_k_solves():
 @pytest.mark.parametrize("factors", [6, 40])
 def test_turned_axes_change_no_energy_and_no_bound(counts, factors, tmp_path, monkeypatch):
     """With steps enough either way solves the systems; turned, a cold fit is the same model on other axes."""
-    monkeypatch.setattr(plan_module, "STEPS", 60)
+    monkeypatch.setattr(plan_module, "FEW_STEPS", (60, 60))
 
     def fitted(name):
         return fit(counts, tmp_path / name, "gradients", monkeypatch, sweeps=4, temperature=0.0, factors=factors)
@@ -174,7 +177,7 @@ def test_turned_axes_change_no_energy_and_no_bound(counts, factors, tmp_path, mo
 def test_cold_steps_equal_the_dense_reference_whichever_side_comes_first(shape, tmp_path, monkeypatch):
     """The longer side is updated first: energies, biases, xi* and the bound of the reference in that order."""
     dense = random_counts(*shape, 0.3, seed=4)
-    monkeypatch.setattr(plan_module, "STEPS", 60)
+    monkeypatch.setattr(plan_module, "FEW_STEPS", (60, 60))
     levers = {"temperature": 0.0, "background_users": 0.3, "background_items": 0.6, "tau_v": 0.2, "factors": 4}
     counts = make_store(dense, tmp_path / "counts.zarr")
     model = fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=3, **levers)
@@ -202,6 +205,26 @@ def test_a_store_that_began_with_users_first_goes_on_so(tmp_path, monkeypatch):
     assert model._fitted.record["solver"] == "gradients, xi* last"
     for path, array in fitted_arrays(whole).items():
         assert array.tobytes() == fitted_arrays(model)[path].tobytes(), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(300, 90), (90, 300)])
+def test_a_store_that_began_with_three_steps_goes_on_so(shape, tmp_path, monkeypatch):
+    """Such were stores of cold fits before few steps were found to be enough."""
+    counts = make_store(random_counts(*shape, 0.15, seed=2), tmp_path / "counts.zarr")
+    how = {"temperature": 0.0, "dtype": "float32"}
+    name = "gradients, xi* last" + (", items first" if shape[0] < shape[1] else "")
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "solver_of", lambda store: name)
+        whole = fit(counts, tmp_path / "whole.zarr", "gradients", monkeypatch, sweeps=3, **how)
+        fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=1, **how)
+    model = fit(counts, tmp_path / "model.zarr", "gradients", monkeypatch, sweeps=3, **how)
+    new = fit(counts, tmp_path / "new.zarr", "gradients", monkeypatch, sweeps=3, **how)
+    assert model._fitted.record["solver"] == name
+    assert new._fitted.record["solver"] == name.replace(",", ", few steps,", 1)
+    for path, array in fitted_arrays(whole).items():
+        assert array.tobytes() == fitted_arrays(model)[path].tobytes(), path
+    assert not np.array_equal(fitted_arrays(whole)["users/mean"], fitted_arrays(new)["users/mean"])
 
 
 @pytest.mark.slow
