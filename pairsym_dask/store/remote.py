@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import warnings
@@ -30,14 +31,14 @@ class RemoteStorage(Storage):
         self.url = without_credentials(self._address)
         self.storage_options = storage_options
         self._fs: Any = None
-        self._conditional = False  # whether puts are known to heed what is there
         self._begun = Begun()
+        self._conditional = False  # whether puts are known to heed what is there
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteStorage, (self._address, self.storage_options)
+        return RemoteStorage, (self._address, self.storage_options), {"_conditional": self._conditional}
 
     def for_caller(self) -> RemoteStorage:
-        return RemoteStorage(self._address, self.storage_options)
+        return copy.copy(self)
 
     @property
     def fs(self) -> Any:

@@ -91,9 +91,9 @@ class Job(Travelling):
     discount: Discount | None = None
     turn: Turn | None = None
     tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
-    crowded: bool = False  # whether other processes of the same machine may have tasks of this fit
     shards: Shards | None = None
     output: Output = field(default_factory=Output, compare=False)  # of each task its own
+    crowded: bool = False  # whether other processes of the same machine may have tasks of this fit
 
     @staticmethod
     def make(

@@ -12,7 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 from helpers.clouds import KEY, Azure, Google
-from helpers.faults import all_bits, race, run_fit, tiny_counts
+from helpers.faults import all_bits, new_stores_in, race, run_fit, tiny_counts
 
 import pairsym_dask as ps
 from pairsym_dask.errors import StoreError
@@ -57,7 +57,8 @@ def counts(cloud: Cloud) -> Counts:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("reference")
-    run_fit(tiny_counts(folder / "counts.zarr"), folder / "model.zarr", 3)
+    with new_stores_in("shards"):
+        run_fit(tiny_counts(folder / "counts.zarr"), folder / "model.zarr", 3)
     return all_bits(folder / "model.zarr")
 
 
@@ -153,7 +154,8 @@ def test_ingest_fit_resume_verify_and_recommend(cloud: Cloud, url: str, tmp_path
     model = ps.PairedSymbols(factors=2)
     model.fit(there, url, sweeps=2, progress=False, storage_options=cloud.options)
     model.fit(there, url, sweeps=4, progress=False, storage_options=cloud.options)
-    local = ps.PairedSymbols(factors=2).fit(here, tmp_path / "model.zarr", sweeps=4, progress=False)
+    with new_stores_in("shards"):
+        local = ps.PairedSymbols(factors=2).fit(here, tmp_path / "model.zarr", sweeps=4, progress=False)
     assert all_bits(url, cloud.options) == all_bits(tmp_path / "model.zarr")
     for address in (url, f"{url}-counts.zarr"):
         report = verify(address, cloud.options)
