@@ -297,7 +297,7 @@ class Passes(Attempt[Job]):
         roots, plan = [], self.job.plan
         theirs = self._theirs(graph, every.its)
         nothing = replace(every.its, manifest={})  # each gathering task is given what it meets
-        for bundle in plan.bundles(every.side, self._spread.blocks):
+        for bundle in self._spread.bundles:
             logits, own = [weights.block(block) for block in bundle], self.job.part(every.own, every.side, bundle)
             rows = graph.hold(f"rows-{bundle[0]}", replace(every, own=own, its=nothing, logits=logits, blocks=bundle))
             pieces = self._spread.pieces(bundle)
@@ -372,7 +372,7 @@ class Passes(Attempt[Job]):
         """Nodes that gather the statistics of every block of the short side, and solve it; a key a piece."""
         theirs = self._theirs(graph, its)
         roots = []
-        for bundle in self.job.plan.bundles(side, self._spread.blocks):
+        for bundle in self._spread.bundles:
             logits = weights.hold(graph, bundle)
             rest = side, own, star, logits, weights.log_z, bundle
             stats = self._add_shares(graph, side, bundle, tasks.gather_each, tasks.gather_statistics, theirs, *rest)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ from ..store.cuts import Tile
 from ..store.storage import Storage
 from .background import Background
 from .discount import Discount
-from .plan import Plan, Room
+from .plan import Plan
+from .room import Room
 from .shelf import COUNTS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
 from .turn import Turn
@@ -167,9 +170,14 @@ class Job(Travelling):
         def make() -> np.ndarray:
             ahead = block + self.room.tasks
             if side == self.plan.long and ahead < len(self.plan.places[side]):
-                for name in ("mean", "precision"):
+                for name in ("mean",) if self.cold else ("mean", "precision"):
                     sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
-            values = Values(*(self.read(sealed, f"{side}/{name}", block) for name in VALUES))
+            mean, bias, bias_precision = (
+                self.read(sealed, f"{side}/{name}", block) for name in ("mean", "bias", "bias_precision")
+            )
+            # Precisions are half of the bytes; at temperature 0 no table has variances.
+            precision = mean if self.cold else self.read(sealed, f"{side}/precision", block)
+            values = Values(mean, precision, bias, bias_precision)
             return self.fill(values, self.read(sealed, f"{side}/background", block))
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
@@ -177,6 +185,27 @@ class Job(Travelling):
         if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept
         return turned_table(kept, self.turn.axes, self.settings.factors)
+
+    def tables_by_run(self, sealed: Sealed, group: int) -> Iterator[tuple[range, list[np.ndarray]]]:
+        """Runs of the long side's blocks for a group of columns, each with its tables.
+
+        Workers of a cluster that cannot keep all tables read those of the next run meanwhile, from whatever store.
+        """
+        runs = self.plan.runs[group]
+
+        def read(run: range) -> list[np.ndarray]:
+            return [self.table(self.plan.long, sealed, block) for block in run]
+
+        if self.needed is None or self.plan.table_bytes() <= self.room.tables:
+            yield from ((run, read(run)) for run in runs)
+            return
+        with ThreadPoolExecutor(1, "pairsym-read") as reader:
+            coming = reader.submit(read, runs[0])
+            for run, after in pairwise([*runs, range(0)]):
+                tables = coming.result()
+                if after:
+                    coming = reader.submit(read, after)
+                yield run, tables
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
         """Table of all rows of the short side, kept once a process until the next one is asked for."""
@@ -191,6 +220,10 @@ class Job(Travelling):
 
         kept: np.ndarray = TABLES.get(key, make)
         return kept
+
+    def drop_whole_table(self) -> None:
+        """Let the table of all rows of the short side go; the next pass that needs one needs another."""
+        TABLES.drop(lambda key: key.store == self.storage.url)
 
     # Updates
 
