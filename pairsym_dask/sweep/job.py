@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +46,11 @@ def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray)
     if settings.prior_growth == 0:
         return np.ones(marginal.size)
     return np.asarray(((marginal + censored) / PRIOR_PAIRS) ** settings.prior_growth)
+
+
+def is_scattered(plan: Plan, room: Room) -> bool:
+    """Whether a cluster's workers cannot keep all tables: what a task reads, no later one of its worker may need."""
+    return plan.table_bytes() > room.tables
 
 
 class Travelling:
@@ -96,6 +102,11 @@ class Job(Travelling):
             counts, settings, plan, room, storage, "", specs, needed, width, statistics, tau, censored, cold, tags=tags
         )
 
+    @cached_property
+    def scattered(self) -> bool:
+        """Whether the shelf is for the pairs' weights alone, because tables and tiles are met by any worker."""
+        return self.needed is not None and is_scattered(self.plan, self.room)
+
     def write(self, path: str, block: int, values: np.ndarray) -> Any:
         index = (block, 0) if values.ndim == 2 else (block,)
         return write_block(self.storage, self.folder, self.specs[path], index, values, soon=True)
@@ -139,7 +150,7 @@ class Job(Travelling):
                 return tile
             return self.discount.tile(self.counts, tile, side, block, group, self.settings.dtype)
 
-        kept: Tile = SHELF.get(key, make, self.room.cache)
+        kept: Tile = SHELF.get(key, make, 0 if self.scattered else self.room.cache)
         return kept
 
     def marginal(self, side: str, block: int) -> np.ndarray:
@@ -154,6 +165,10 @@ class Job(Travelling):
 
     # Tables
 
+    @property
+    def _tables(self) -> int:
+        return 0 if self.scattered else self.room.tables
+
     def fill(self, values: Values, weights: np.ndarray) -> np.ndarray:
         """A new table of rows with these posteriors and background weights."""
         table = empty_table(weights.size, self.width, self.settings.dtype)
@@ -162,7 +177,7 @@ class Job(Travelling):
 
     def keep_table(self, side: str, block: int, table: np.ndarray) -> None:
         """Keep the table of a new block, if there is room, in place of the old one."""
-        SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self.room.tables)
+        SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self._tables)
 
     def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
         """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
@@ -181,7 +196,7 @@ class Job(Travelling):
             return self.fill(values, self.read(sealed, f"{side}/background", block))
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
-        kept: np.ndarray = SHELF.get(key, make, self.room.tables)
+        kept: np.ndarray = SHELF.get(key, make, self._tables)
         if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept
         return turned_table(kept, self.turn.axes, self.settings.factors)
@@ -196,7 +211,7 @@ class Job(Travelling):
         def read(run: range) -> list[np.ndarray]:
             return [self.table(self.plan.long, sealed, block) for block in run]
 
-        if self.needed is None or self.plan.table_bytes() <= self.room.tables:
+        if not self.scattered:
             yield from ((run, read(run)) for run in runs)
             return
         with ThreadPoolExecutor(1, "pairsym-read") as reader:

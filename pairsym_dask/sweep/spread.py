@@ -78,10 +78,14 @@ def passes(plan: Plan) -> list[str]:
     return [GATHER] + [STEP] * plan.steps
 
 
+def table_traits(plan: Plan) -> int:
+    """Means and precisions that a row of a table is made of; cold fits, as those with xi* last are, need no latter."""
+    return plan.factors if plan.xi_star_last else 2 * plan.factors
+
+
 def table_read(plan: Plan) -> float:
-    """Bytes of the store that the long side's tables are made of; without precisions, which cold fits do not need."""
-    traits = plan.factors if plan.xi_star_last else 2 * plan.factors
-    return plan.cuts[plan.long].rows * ((traits + 2) * plan.itemsize + 8.0)
+    """Bytes of the store that the long side's tables are made of."""
+    return plan.cuts[plan.long].rows * ((table_traits(plan) + 2) * plan.itemsize + 8.0)
 
 
 def gather_reads(plan: Plan, room: Room, bundles: int, workers: int) -> list[float]:
