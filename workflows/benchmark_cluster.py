@@ -2,16 +2,16 @@
 
     python workflows/benchmark_cluster.py --shape 1e9,1e7,1e11 --factors 64 --workers 16,64,256,512
     python workflows/benchmark_cluster.py --shape phone-apps --factors 20 --before      # one task a block, as it was
-    python workflows/benchmark_cluster.py --measure-task 64,256    # what a task costs a scheduler, in a process of its own
+    python workflows/benchmark_cluster.py --measure-task 64,256    # what a task costs a real scheduler
 
 What is real: the plan, the graphs of a whole sweep, their keys, manifests and small results; dask's scheduler, client
 and workers, all in this process and on one event loop. What is simulated, by the clock alone:
 
 - arithmetic: a task sleeps as long as the cost model says on one core; where the weights of pairs are not at hand, a
   step takes as long as the sums did beside;
-- the store: what a task reads and writes at --store bytes a second a worker, one after the other with arithmetic, but for
-  the tables of the long side, which gathering tasks read while they compute. What a worker has read stays on its shelf
-  as far as its budget goes; all shelves are empty at the beginning;
+- the store: what a task reads and writes at --store bytes a second a worker, one after the other with arithmetic, but
+  for the tables of the long side, which gathering tasks read while they compute. What a worker has read stays on its
+  shelf as far as its budget goes; all shelves are empty at the beginning;
 - the network: what a task is given and another worker made comes at --network bytes a second, manifests too;
 - the scheduler: --task seconds of its one core for every finished task;
 - the driver: its own processor time, twice the pickling of graphs, and the unpickling of results.
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import pickle
@@ -64,19 +65,23 @@ CLOCK = Clock()
 time.time = CLOCK.time  # before distributed takes it for its measurements
 
 import dask  # noqa: E402
+import distributed.utils  # noqa: E402
 import numpy as np  # noqa: E402
 from dask.sizeof import sizeof  # noqa: E402
 from distributed import Client, Scheduler, Worker, get_worker  # noqa: E402
 
 from pairsym_dask.kernels.layout import padded_width, statistics_size  # noqa: E402
 from pairsym_dask.pairs.simulate import PRESETS  # noqa: E402
+from pairsym_dask.report.projection import Rates, in_shards  # noqa: E402
 from pairsym_dask.run.bundles import Hands  # noqa: E402
 from pairsym_dask.run.execute import as_named  # noqa: E402
 from pairsym_dask.run.progress import Progress  # noqa: E402
 from pairsym_dask.settings import SIDES, Settings  # noqa: E402
 from pairsym_dask.store.arrays import Sealed  # noqa: E402
 from pairsym_dask.store.commit import generation_arrays  # noqa: E402
-from pairsym_dask.sweep import tasks  # noqa: E402
+from pairsym_dask.store.sharded import seal  # noqa: E402
+from pairsym_dask.store.shards import Shards  # noqa: E402
+from pairsym_dask.sweep import steps, tasks  # noqa: E402
 from pairsym_dask.sweep.background import Background  # noqa: E402
 from pairsym_dask.sweep.costs import FINISH, GATHER, START, STEP, UPDATE, pass_seconds, sweep_seconds  # noqa: E402
 from pairsym_dask.sweep.elbo import SideSums  # noqa: E402
@@ -85,7 +90,7 @@ from pairsym_dask.sweep.job import Job, is_scattered  # noqa: E402
 from pairsym_dask.sweep.plan import Plan  # noqa: E402
 from pairsym_dask.sweep.room import Room, make_room  # noqa: E402
 from pairsym_dask.sweep.spread import table_traits  # noqa: E402
-from pairsym_dask.sweep.steps import Gathering  # noqa: E402
+from pairsym_dask.sweep.steps import Gathering, Stay  # noqa: E402
 
 QUIET = {
     "distributed.worker.memory.target": False,
@@ -100,6 +105,7 @@ QUIET = {
 DIGEST = "0" * 32
 
 
+OVERHEAD = 1e-3  # seconds of a worker for any task; one that took no time at all would break dask's stealing of work
 ENTRY = 100  # bytes of a manifest's entry as it travels
 
 
@@ -185,6 +191,7 @@ class Sleeper:
     store: float  # bytes a second, 0 where it costs nothing
     folder: str = "generation-1"
     storage: Any = None
+    shards: Shards | None = None
     turn: Any = None
     discount: Any = None
     tags: dict[str, Any] = field(default_factory=dict)
@@ -196,7 +203,7 @@ class Sleeper:
         if self.store:
             both = seconds + ahead / self.store if self.before else max(seconds, ahead / self.store)
             seconds = both + moved / self.store
-        await asyncio.sleep(seconds + came / self.network)
+        await asyncio.sleep(OVERHEAD + seconds + came / self.network)
 
     @property
     def row(self) -> float:
@@ -279,21 +286,23 @@ async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -
         return [(np.zeros(rows), tasks.Normaliser(0.0, 1.0)) for _ in blocks]
     if name == "finish_block":
         return [
-            tasks.Finished((f"users/next/c.{b}", 8, DIGEST), 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3))
+            tasks.Finished(
+                entries(job, [job.specs["users/next"]], [b]), 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3)
+            )
             for b in blocks
         ]
     side = arguments[0] if isinstance(arguments[0], str) else job.plan.short
     paths = [spec for path, spec in job.specs.items() if path.startswith(f"{side}/") and path != "users/next"]
     sums, packed = SideSums(0.0, 0.0, 0.0, 0.0, 0.0), np.ones(statistics_size(job.plan.factors))
     run = job.plan.run if side == job.plan.long else 1
-    return [
-        tasks.Updated(
-            [(s.key(b, *(0,) * (len(s.shape) - 1)), 8, DIGEST) for b in blocks[k : k + run] for s in paths],
-            packed,
-            sums,
-        )
-        for k in range(0, len(blocks), run)
-    ]
+    parts = [blocks[k : k + run] for k in range(0, len(blocks), run)]
+    return [tasks.Updated(entries(job, paths, part), packed, sums) for part in parts]
+
+
+def entries(job: Sleeper, specs: list[Any], blocks: Any) -> list[Any]:
+    """Of a manifest, for some written blocks."""
+    where = seal(None, "", {}, job.shards)  # type: ignore[arg-type]
+    return [(key, 8, DIGEST) for key in where.holders(specs, blocks)]
 
 
 update_each = each
@@ -308,6 +317,13 @@ async def gather_steps(
     job: Sleeper, task: Any, shares: range, its: Any, what: Any, pieces: Any = (), *rest: Any
 ) -> Any:
     return await job.gather(task.__name__, shares, what.blocks, (its, what, pieces))
+
+
+async def stay(job: Sleeper, what: Any, shares: range, gathered: Any) -> Stay:  # in a thread it would stop no clock
+    part = len(shares) * len(what.blocks) / (len(job.plan.shares) * len(job.plan.places[job.plan.short]))
+    here = ("weights", what.blocks, shares) in site().shelf
+    await asyncio.sleep(OVERHEAD)
+    return Stay(round(job.plan.itemsize * job.plan.pairs * part) if here else 0)
 
 
 async def pick(job: Sleeper, gathered: Lump, part: slice) -> Lump:
@@ -334,7 +350,31 @@ def make_job(plan: Plan, settings: Settings, room: Room, options: argparse.Names
         "gather_products": pass_seconds(plan, STEP) / gathers if plan.steps else 0.0,
         "direction": 0.0,
     } | dict.fromkeys(("weigh_block", "begin_block", "step_block", "settle_block", "solve_block"), few)
-    return Sleeper(plan, room, settings, specs, seconds, options.before, options.network, options.store)
+    shards = None if plan.shards is None else Shards.of(specs, plan.shards)
+    rates = options.network, options.store
+    return Sleeper(plan, room, settings, specs, seconds, options.before, *rates, shards=shards)
+
+
+class Aside:
+    """Counts what the event loop waits for that dask does in a thread beside it."""
+
+    def __init__(self, executor: Any) -> None:
+        self.waiting, self._submit = 0, executor.submit
+        executor.submit = self.submit
+
+    def submit(self, *work: Any, **options: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        self.waiting += 1
+        future = self._submit(*work, **options)
+        # Once the loop has heard of it, and had a moment for what follows.
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.call_soon, self.done))
+        return future
+
+    def done(self) -> None:
+        self.waiting -= 1
+
+
+ASIDE = Aside(distributed.utils._offload_executor)
 
 
 class Jumping(selectors.DefaultSelector):
@@ -349,6 +389,8 @@ class Jumping(selectors.DefaultSelector):
             passed = time.perf_counter() - began
             CLOCK.skipped, CLOCK.idle = CLOCK.skipped + passed, CLOCK.idle + passed
             return events
+        if ASIDE.waiting:  # a thread unpickles a graph, say: that is no sleep
+            return super().select(0.005)
         events = super().select(0)
         if not events:
             CLOCK.skipped += timeout
@@ -407,6 +449,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     kept = {name: getattr(tasks, name) for name in names}
     for name in names:
         setattr(tasks, name, globals()[name])
+    kept_stay, steps.stay = steps.stay, stay
     taken: dict[str, float] = {}
     number = sent = 0
 
@@ -427,7 +470,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     try:
         began = CLOCK.counted()
         base = Background(job.plan.factors, np.ones(statistics_size(job.plan.factors)))
-        old = Sealed(None, "generation-0", manifest)  # type: ignore[arg-type]
+        old = seal(None, "generation-0", manifest, job.shards)  # type: ignore[arg-type]
         run = Timed(job, dict(manifest), executor, Progress(False, 1))  # type: ignore[arg-type]
         users = run.update("users", old, old, base, 1.0, Weights(None, 0.0))
         t = run.weigh("items", old, None, users.background, 1.0)
@@ -439,6 +482,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     finally:
         for name, value in kept.items():
             setattr(tasks, name, value)
+        steps.stay = kept_stay
 
 
 def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str, Any]:
@@ -449,6 +493,8 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
     settings = Settings(factors=factors)
     part = options.part or (1 / 32 if options.before else 1.0)
     plan = Plan.of_shape(users, items, pairs, settings)
+    if not options.before:
+        plan = in_shards(plan, settings, Rates())
     room = make_room(plan, options.memory, 1, workers)
     if part < 1:  # the same blocks and shares, fewer of them: users and their pairs, and blocks of items
         cut, few = plan.cuts[plan.long], plan.cuts[plan.short]
@@ -461,7 +507,8 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         room = replace(room, bundle=min(room.bundle, plan.places[plan.short].each))
     job = make_job(plan, settings, room, options)
     SITES.clear()
-    manifest = {key: (8, DIGEST) for spec in job.specs.values() for key in spec.keys()}
+    listed = (key for spec in job.specs.values() for key in spec.keys()) if job.shards is None else job.shards.keys()
+    manifest = dict.fromkeys(listed, (8, DIGEST))
     wall, taken, nodes, sent, came = 0.0, {}, 0, 0, 0
 
     async def run() -> None:
@@ -508,7 +555,7 @@ def main() -> None:
     parser.add_argument("--memory", default="16GiB", help="budget of a worker")
     parser.add_argument("--before", action="store_true", help="one task a block")
     parser.add_argument("--part", type=float, help="of the blocks [default: all, before 1/32]")
-    parser.add_argument("--task", type=float, default=0.95e-3, help="seconds of the scheduler, a task")
+    parser.add_argument("--task", type=float, default=0.8e-3, help="seconds of the scheduler, a task")
     parser.add_argument("--network", type=float, default=1e9, help="bytes a second into a worker")
     parser.add_argument("--store", type=float, default=0.0, help="bytes a second of a worker's store [default: free]")
     parser.add_argument("--name", default="cluster", help="of the file of results")
@@ -516,6 +563,7 @@ def main() -> None:
     options = parser.parse_args()
     CLOCK.task = options.task
     logging.getLogger("distributed").setLevel(logging.ERROR)
+    gc.disable()  # full collections of hundreds of schedulers' and workers' objects would be most of the real time
     lines = [
         measure(options, int(workers), int(factors))
         for factors in options.factors.split(",")

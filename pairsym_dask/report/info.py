@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dask.utils import format_bytes
@@ -91,7 +92,9 @@ def describe_model(store: ModelStore) -> list[str]:
         f"  {last.record['rows']['users']:,} users x {last.record['rows']['items']:,} items, "
         f"counts at {last.record['counts']['path']} (digest {last.record['counts']['digest']})",
         f"  sweep {last.sweep}, {_figures(commits)}; kept: {', '.join(kept)}",
-        f"  {format_bytes(size)} a sweep" + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
+        f"  {format_bytes(size)} a sweep"
+        + ("" if last.shards is None else f" in {last.shards.count:,} shards")
+        + (f", {duration(sum(seconds) / len(seconds))} a sweep" if seconds else ""),
     ]
     for side, tags in last.tags.items():
         lines.append(f"  {tags['tags']:,} {side[:-1]} tags at {tags['path']} (digest {tags['digest']})")
@@ -101,7 +104,8 @@ def describe_model(store: ModelStore) -> list[str]:
         counts = open_counts(last.counts_address)
         last.check_counts(counts.digest, counts.shape, counts.path)
         if last.settings.inference == "variational":
-            lines += describe_plan(Plan.make(counts, last.settings, str(last.record.get("solver", "cholesky"))))
+            plan = Plan.make(counts, last.settings, str(last.record.get("solver", "cholesky")))
+            lines += describe_plan(replace(plan, shards=last.record.get("shards")))
     except StoreError as error:
         lines.append(f"  the counts store cannot be opened: {error}")
     return lines

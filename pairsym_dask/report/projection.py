@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MemoryBudgetError
+from ..kernels.layout import statistics_size
 from ..run.bundles import ARITY, TASK_SECONDS, Hands
 from ..settings import SIDES, Settings
 from ..store.commit import generation_arrays
 from ..store.model_store import ModelStore
+from ..store.shards import Shards, choose_runs, many_files
 from ..sweep.costs import FINISH, GATHER, SELECT, STEP, UPDATE, pass_seconds, sweep_seconds
 from ..sweep.fit import fit
 from ..sweep.plan import Plan
@@ -22,6 +24,7 @@ from ..sweep.spread import gather_reads, spread, table_read
 from ..sweep.spread import passes as gather_passes
 
 ENTRY = 100  # bytes of a manifest's entry as it travels, and in a commit record
+RECORD = 1500  # bytes of a commit record beside its files and backgrounds
 AT_ONCE = 8  # calls to the store that a worker has under way
 SAMPLE = 400_000  # pairs that are fitted to find a machine's speed
 
@@ -37,6 +40,11 @@ class Rates:
     write: float = 0.4e9
     call: float = 1e-3  # seconds of a call to the store: 0.1 on S3
     writes: float = 1e6  # objects a second that the store takes in all: 3500 on S3, by prefix
+
+    @property
+    def far(self) -> bool:
+        """Whether the store is no disk: calls take longer than work on a disk does."""
+        return self.call > 2e-3
 
     @staticmethod
     def given(words: dict[str, Any], base: Rates | None = None) -> Rates:
@@ -81,6 +89,12 @@ class Projection:
         return max(parts, key=lambda name: getattr(self, name))
 
 
+def in_shards(plan: Plan, settings: Settings, rates: Rates) -> Plan:
+    """The plan with the layout that a new store would have."""
+    specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
+    return replace(plan, shards=choose_runs(specs, plan.long)) if rates.far or many_files(specs) else plan
+
+
 def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: int, rates: Rates) -> Projection:
     """A sweep of a plan on so many workers of so many threads, each process with a memory budget."""
     room = make_room(plan, memory, threads, max(workers, 1))
@@ -90,7 +104,12 @@ def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: 
     arithmetic = sum(-(-n // slots) * seconds / n for n, seconds in passes) / rates.speed
     rows = {side: plan.cuts[side].rows for side in SIDES}
     specs = generation_arrays(rows, plan.blocks, settings)
-    objects = sum(spec.count for spec in specs.values())
+    listed = sum(spec.count for spec in specs.values()) + len(specs) + len(SIDES) + 1  # metadata of arrays and groups
+    record = listed * ENTRY
+    if plan.shards is not None:
+        listed, record = Shards.of(specs, plan.shards).count + 1, 0
+    objects = listed + (plan.shards is not None)  # the list of shards is one, too
+    record += RECORD + 2 * 8 * statistics_size(plan.factors) * 4 // 3
     kept = plan.table_bytes() + plan.short_tiles_bytes()
     crew = max(workers, 1)
     read, beside = _reads(plan, room, hands, crew)
@@ -101,15 +120,15 @@ def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: 
     else:
         hidden = 0.0
     store = read / crew / rates.read - hidden + written / crew / rates.write
-    store += max(objects * rates.call / (crew * AT_ONCE), objects / rates.writes) if rates.call > 2e-3 else 0.0
-    travelling += (3 * objects * ENTRY) if workers else 0
+    store += max(objects * rates.call / (crew * AT_ONCE), objects / rates.writes) if rates.far else 0.0
+    travelling += (3 * listed * ENTRY) if workers else 0
     network = travelling / crew / rates.network if workers else 0.0
     peak = plan.peak_bytes(room.tasks, crew) + min(room.cache, kept + (plan.pairs * 5 if room.cache > kept else 0))
     if not workers:
         peak += (room.bundle - 1) * block_bytes(plan, room.tasks, 1)
     return Projection(
         workers, threads, tasks, arithmetic, tasks * rates.task if workers else 0.0, network, store, objects, read,
-        written, objects * ENTRY, travelling, min(peak, room.budget),
+        written, record, travelling, min(peak, room.budget),
     )  # fmt: skip
 
 
@@ -117,7 +136,7 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
     """Tasks and core-seconds of every pass of a sweep; tasks of all graphs; bytes that travel between workers."""
     long, short = len(plan.places[plan.long]), len(plan.places[plan.short])
     passes = [
-        (len(hands.bundles(long, pass_seconds(plan, kind), plan.run)), pass_seconds(plan, kind))
+        (len(hands.bundles(long, pass_seconds(plan, kind), plan.least(plan.long))), pass_seconds(plan, kind))
         for kind in (UPDATE, FINISH)
     ]
     if not plan.xi_star_last:
@@ -138,6 +157,8 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
     if plan.steps:
         passes += [(gathers, pass_seconds(plan, STEP))] * plan.steps
     tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + 2))
+    if plan.steps and hands.threads:
+        tasks += gathers  # that say where weights are
     sums = plan.statistics_bytes() * short * (len(how.shares) - 1)
     travelling = float(sums * (1 + plan.steps / 2)) if hands.threads else 0.0  # directions and products are smaller
     return passes, tasks, travelling

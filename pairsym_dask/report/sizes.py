@@ -18,7 +18,7 @@ from ..settings import Settings
 from ..store.counts import Counts, open_counts
 from ..sweep.plan import Plan
 from ..sweep.room import make_room
-from .projection import Projection, Rates, cheapest, measure, project
+from .projection import Projection, Rates, cheapest, in_shards, measure, project
 
 IDLE = 220 * MIB  # an interpreter with the imports
 SCRATCH = 20  # bytes a pair that ingest writes beside the store, and removes
@@ -99,6 +99,7 @@ def plan(
         raise InputError(f"workers must be at least 1, not {workers}")
     threads = threads or (1 if workers else os.cpu_count() or 1)
     known = Rates.given(rates or {}, measure(geometry, given) if measured else None)
+    geometry = in_shards(geometry, given, known)
     lines, sweep = _describe(geometry, given, stored), None
     try:
         sweep = project(geometry, given, memory or geometry.peak_bytes(threads) * 4, workers or 0, threads, known)

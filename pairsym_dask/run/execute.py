@@ -19,6 +19,8 @@ from dask.callbacks import Callback
 
 from ..errors import PairsymError, SchedulerError
 from ..store.arrays import Manifest, Sealed
+from ..store.sharded import seal
+from ..store.shards import Shards
 from ..store.storage import Storage
 from .bundles import Hands
 from .progress import Progress
@@ -340,6 +342,9 @@ class Work(Protocol):
     @property
     def folder(self) -> str: ...
 
+    @property
+    def shards(self) -> Shards | None: ...
+
 
 J = TypeVar("J", bound=Work)
 
@@ -354,7 +359,7 @@ class Attempt(Generic[J]):
 
     def written(self) -> Sealed:
         """All that has been written so far."""
-        return Sealed(self.job.storage, self.job.folder, dict(self.files))
+        return seal(self.job.storage, self.job.folder, dict(self.files), self.job.shards)
 
     def new_graph(self) -> Graph:
         """An empty graph of this attempt, the job in it."""

@@ -33,7 +33,7 @@ from ..store.counts import Counts
 from ..store.model_store import ModelStore
 from ..store.records import WATCHED, selected_names
 from ..store.tags import Tags
-from ..sweep.fit import Callback, Fit, Warm, held
+from ..sweep.fit import Callback, Fit, Warm, choose_shards, held
 from ..sweep.resume import parse_keep
 from ..sweep.room import Room
 from ..sweep.tag_prior import TagPrior
@@ -128,8 +128,10 @@ def sample(
     executor = Executor(client, threads)
     priors = {side: TagPrior.make(side, tags[side], counts) for side in SIDES if tags and side in tags}
     plan = DrawPlan.make(counts, settings, sum(prior.nbytes(settings) for prior in priors.values()))
+    plan = replace(plan, shards=choose_shards(store, plan, settings, priors))
     room = make_room(plan, *executor.resources(memory))
-    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
+    begun = None if warm is None else warm.commit
+    with held(store, counts, executor, begun, discard_damaged, plan.shards is not None) as needed:
         schedule = check_schedule(sweeps, burn, thin, store.commits())
         display = Progress(progress, sweeps, measure="log p(i, j)")
         chain = Chain(counts, settings, store, plan, room, executor, display, kept, needed, warm, schedule, priors)
@@ -249,7 +251,7 @@ class Chain(Fit):
         """What the tasks of all sweeps share; the folder and number of each are still to be named."""
         return DrawJob(
             self.counts, self.settings, self.plan, self.room, self.store.storage, "", self.specs, 0, self.needed,
-            self.tags,
+            self.tags, self.shards,
         )  # fmt: skip
 
     def _seal(

@@ -10,6 +10,7 @@ import numpy as np
 from ..run.execute import Attempt, Graph
 from ..store.arrays import Sealed
 from ..store.model_store import Commit
+from ..sweep.tasks import each
 from . import tags, tasks
 from .hyper import Prior
 from .shifts import Slope, has_shifts
@@ -36,8 +37,8 @@ class Passes(Attempt[DrawJob]):
         """Sweep 0 of one side from small random traits."""
         graph = self.new_graph()
         keys = [
-            graph.add(f"start-{side}", block, tasks.start_block, graph.job, side, block)
-            for block in range(self.job.plan.count(side))
+            graph.add(f"start-{side}", run[0], each, graph.job, tasks.start_block, (1,), side, run)
+            for run in self.job.plan.runs(side)
         ]
         return self._close(self.run(f"start {side}", graph, keys))
 
@@ -46,13 +47,10 @@ class Passes(Attempt[DrawJob]):
         graph, plan = self.new_graph(), self.job.plan
         source, first = graph.hold("start", start), graph.hold("prior", prior)
         keys = []
-        for block in range(plan.count(side)):
-            there = None if rows is None else rows[slice(*plan.row_range(side, block))]
-            keys.append(
-                graph.add(
-                    f"take-over-{side}", block, tasks.take_over_block, graph.job, side, source, there, first, block
-                )
-            )
+        for run in plan.runs(side):
+            there = [None if rows is None else rows[slice(*plan.row_range(side, block))] for block in run]
+            shared = graph.job, tasks.take_over_block, (2, 4), side, source, there, first, run
+            keys.append(graph.add(f"take-over-{side}", run[0], each, *shared))
         return self._close(self.run(f"start {side}", graph, keys))
 
     def draw(self, side: str, own: Sealed, its: Sealed, scale: np.ndarray, prior: Prior, its_prior: Prior) -> Half:
@@ -64,19 +62,17 @@ class Passes(Attempt[DrawJob]):
         if side == self.job.plan.long:
             keys = [
                 graph.add(
-                    f"draw-{side}", block, tasks.draw_block, graph.job, side, old, others, proposing, before, slope,
-                    block,
+                    f"draw-{side}", run[0], each, graph.job, tasks.draw_block, (6,), side, old, others, proposing,
+                    before, slope, run,
                 )
-                for block in range(self.job.plan.count(side))
+                for run in self.job.plan.runs(side)
             ]  # fmt: skip
         else:
             taken = None if slope is None else self._shift(graph, side, old, others, proposing, slope)
-            keys = [
-                graph.add(
-                    f"draw-{side}", block, tasks.draw_gathered_block, graph.job, side, old, stats, before, taken, block
-                )
-                for block, stats in enumerate(self._gather(graph, side, old, others, proposing, slope, taken))
-            ]
+            keys, gathered = [], self._gather(graph, side, old, others, proposing, slope, taken)
+            for block, stats in enumerate(gathered):
+                shared = graph.job, tasks.draw_gathered_block, (2, 5), side, old, [stats], before, taken
+                keys.append(graph.add(f"draw-{side}", block, each, *shared, range(block, block + 1)))
         return self._close(self.run(f"draw {side}", graph, keys))
 
     def begin_tags(self, side: str, start: Commit | None, rows: np.ndarray | None) -> None:
@@ -122,8 +118,9 @@ class Passes(Attempt[DrawJob]):
                 roots.append(graph.tree("statistics", block, tasks.add_up, parts))
         return roots
 
-    def _close(self, closed: list[Closed]) -> Half:
+    def _close(self, found: list[list[Closed]]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
+        closed = [part for some in found for part in some]
         self._add_files([entry for part in closed for entry in part.entries])
         sums = np.array([part.selection for part in closed])
         selection = np.array([np.sum(column) for column in np.ascontiguousarray(sums.T)])

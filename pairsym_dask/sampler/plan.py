@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import MemoryBudgetError
 from ..kernels.draws import draw_statistics_size
 from ..kernels.layout import padded_width
+from ..run.bundles import in_runs
 from ..run.memory import MIB, in_mib, memory_budget
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
@@ -40,6 +41,7 @@ class DrawPlan:
     proposals: float  # M = (1 + r) D, expected proposals of a half-sweep
     components: int  # of selection
     tags: int = 0  # bytes that tags take in a process
+    shards: dict[str, int] | None = None  # blocks a shard by group, None where every chunk is a file
 
     @staticmethod
     def make(counts: Counts, settings: Settings, tags: int = 0) -> DrawPlan:
@@ -79,6 +81,10 @@ class DrawPlan:
         """Blocks of a side."""
         return -(-self.cuts[side].rows // self.blocks[side])
 
+    def runs(self, side: str) -> list[range]:
+        """Blocks of a side that one task draws: whole shards."""
+        return in_runs(self.count(side), (self.shards or {}).get(side, 1))
+
     def row_range(self, side: str, block: int) -> tuple[int, int]:
         return block * self.blocks[side], min((block + 1) * self.blocks[side], self.cuts[side].rows)
 
@@ -108,8 +114,16 @@ class DrawPlan:
 
     def generation_bytes(self) -> int:
         """Bytes of one committed generation, chunks padded."""
-        each = (self.factors + 1) * self.itemsize + 8 * self.components
-        return each * sum(self.count(side) * self.blocks[side] for side in SIDES)
+        return self._row_bytes * sum(self.count(side) * self.blocks[side] for side in SIDES)
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of a generation's arrays, a row."""
+        return (self.factors + 1) * self.itemsize + 8 * self.components
+
+    def shard_bytes(self) -> int:
+        """What a task holds of a shard until it is full, and while it is written."""
+        return 0 if self.shards is None else 2 * self.shards[self.long] * self.blocks[self.long] * self._row_bytes
 
     def tile_bytes(self) -> int:
         # A chunk of encoded pairs stands beside its decoded tile.
@@ -131,7 +145,7 @@ class DrawPlan:
         own = ROWS * self.statistics_row
         gather = bundle * self.statistics_bytes() + self.buffer * (12 + 2 * self.itemsize)
         solve = 2 * self.statistics_bytes() + 2 * self.blocks[self.short] * values
-        return int(max(block + own, block + gather, block + 3 * self.steps_bytes(), solve))
+        return int(max(block + own, block + gather, block + 3 * self.steps_bytes(), solve)) + self.shard_bytes()
 
     def steps_bytes(self) -> int:
         """A number for every symbol of the short side: its step, or what pairs say of it."""

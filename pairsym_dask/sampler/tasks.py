@@ -17,10 +17,12 @@ from ..kernels.random import fill_normals
 from ..kernels.row_draws import add_moments
 from ..run.workers import Requirements
 from ..settings import Settings
-from ..store.arrays import ArraySpec, Sealed, write_block
+from ..store.arrays import ArraySpec, Sealed
 from ..store.commit import Commit, read_rows
 from ..store.counts import Counts
 from ..store.cuts import Tile
+from ..store.sharded import Output
+from ..store.shards import Shards
 from ..store.storage import Storage
 from ..sweep.job import Travelling
 from ..sweep.room import Room
@@ -61,6 +63,8 @@ class DrawJob(Travelling):
     sweep: int
     needed: Requirements | None = None  # on a cluster: what is asked of its workers
     tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
+    shards: Shards | None = None
+    output: Output = field(default_factory=Output, compare=False)  # of each task its own
 
     @property
     def keys(self) -> Keys:
@@ -68,8 +72,7 @@ class DrawJob(Travelling):
 
     def read(self, sealed: Sealed, side: str, block: int) -> Drawn:
         """A committed or newly written block."""
-        specs = (self.specs[f"{side}/{name}"] for name in ARRAYS)
-        return Drawn(*(sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1))) for spec in specs))
+        return Drawn(*sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in ARRAYS]))
 
     def tile(self, block: int) -> Tile:
         """Pairs of a block of the long side, kept if there is room."""
@@ -190,11 +193,7 @@ def _close(
         add_moments(drawn.traits - centres[:, :-1], drawn.bias - centres[:, -1], moments)
     else:
         add_moments(drawn.traits, drawn.bias, moments)
-    entries = []
-    for name in ARRAYS:
-        values = getattr(drawn, name)
-        index = (block, 0) if values.ndim == 2 else (block,)
-        entries.append(write_block(job.storage, job.folder, job.specs[f"{side}/{name}"], index, values, soon=True))
+    entries = [entry for name in ARRAYS for entry in job.write(f"{side}/{name}", block, getattr(drawn, name))]
     pairs = job.marginal(side, block)
     log_selection = float(np.sum(pairs * np.log(drawn.chosen.sum(1))))
     moved = 0.0 if steps is None else float(np.sum(pairs * steps))

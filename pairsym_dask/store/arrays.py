@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,7 +22,7 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 from ..errors import DamagedStoreError, StoreError
-from .storage import Storage, digest
+from .storage import Storage, digest, join_keys
 
 STRING = "string"
 STRING_BYTES = 16_384  # of a label, on average over a large chunk, at most
@@ -66,6 +66,10 @@ class ArraySpec:
         'users/mean/c.2.0'
         """
         return f"{self.path}/c.{'.'.join(map(str, index))}"
+
+    def index(self, block: int) -> tuple[int, ...]:
+        """Index of a chunk of an array that is cut into blocks of rows alone."""
+        return block, *(0,) * (len(self.shape) - 1)
 
     def keys(self) -> list[str]:
         return [self.key(*index) for index in np.ndindex(*self.grid)]
@@ -207,7 +211,7 @@ def write_block(
 
     With `soon` the bytes are durable after the storage's next `settle`.
     """
-    _, size, check = write(storage, _join(prefix, spec.key(*index)), spec.encode(block), soon)
+    _, size, check = write(storage, join_keys(prefix, spec.key(*index)), spec.encode(block), soon)
     return spec.key(*index), size, check
 
 
@@ -219,11 +223,11 @@ def write_metadata(
     Durable after the storage's next `settle`.
     """
     groups = {""} | {spec.path.rsplit("/", 1)[0] for spec in specs if "/" in spec.path}
-    texts = {_join(group, "zarr.json"): group_metadata((attributes or {}) if not group else {}) for group in groups}
+    texts = {join_keys(group, "zarr.json"): group_metadata((attributes or {}) if not group else {}) for group in groups}
     texts.update({f"{spec.path}/zarr.json": spec.metadata() for spec in specs})
     manifest: Manifest = {}
     for key, text in sorted(texts.items()):
-        _, size, check = write(storage, _join(prefix, key), text, soon=True)
+        _, size, check = write(storage, join_keys(prefix, key), text, soon=True)
         manifest[key] = (size, check)
     return manifest
 
@@ -237,7 +241,7 @@ class Sealed:
     manifest: Manifest
 
     def where(self, key: str) -> str:
-        return f"{self.storage.url}/{_join(self.prefix, key)}"
+        return f"{self.storage.url}/{join_keys(self.prefix, key)}"
 
     def read_bytes(self, key: str) -> bytes:
         """Checked bytes of a key."""
@@ -245,7 +249,7 @@ class Sealed:
             raise DamagedStoreError(f"{self.where(key)} is not in the store's manifest")
         size, check = self.manifest[key]
         try:
-            data = self.storage.read(_join(self.prefix, key), limit=size + 1)
+            data = self.storage.read(join_keys(self.prefix, key), limit=size + 1)
         except FileNotFoundError:
             raise self._missing(key) from None
         if len(data) != size:
@@ -255,8 +259,22 @@ class Sealed:
             raise DamagedStoreError(f"{self.where(key)} does not hold the bytes that were written")
         return data
 
+    def check_file(self, key: str, specs: Mapping[str, ArraySpec]) -> int:
+        """Read a file against its digest, a chunk of a known array also for what its values may be; its bytes."""
+        path, _, name = key.rpartition("/")
+        if (spec := specs.get(path)) is not None and name.startswith("c."):
+            index = tuple(map(int, name[2:].split(".")))
+            if len(index) == len(spec.grid) and all(k < n for k, n in zip(index, spec.grid, strict=True)):
+                self.read_block(spec, *index)
+                return self.manifest[spec.key(*index)][0]
+        return len(self.read_bytes(key))
+
+    def holder(self, spec: ArraySpec, block: int) -> str:
+        """Key of the file that holds a chunk of an array that is cut into blocks of rows."""
+        return spec.key(*spec.index(block))
+
     def _missing(self, key: str) -> StoreError:
-        if self.prefix and not self.storage.exists(_join(self.prefix, "zarr.json")):
+        if self.prefix and not self.storage.exists(join_keys(self.prefix, "zarr.json")):
             return StoreError(
                 f"{self.storage.url}/{self.prefix} has been removed since it was opened: a fit has moved on; "
                 "load the model again, or fit with keep= to keep sweeps"
@@ -270,9 +288,22 @@ class Sealed:
         except (ValueError, RuntimeError, UnicodeDecodeError) as error:
             raise DamagedStoreError(f"{self.where(spec.key(*index))} is not a chunk of its array: {error}") from None
 
+    def read_next(self, spec: ArraySpec, block: int) -> np.ndarray:
+        """A block of an array, by somebody who goes through blocks one after another."""
+        return self.read_block(spec, *spec.index(block))
+
+    def read_several(self, wanted: Sequence[tuple[ArraySpec, int]]) -> list[np.ndarray]:
+        """Some chunks of arrays that are cut into blocks of rows, fetched together where that is quicker."""
+        return [self.read_block(spec, *spec.index(block)) for spec, block in wanted]
+
+    def holders(self, specs: Iterable[ArraySpec], blocks: Iterable[int]) -> Iterable[str]:
+        """Keys that hold some blocks of arrays."""
+        blocks = list(blocks)
+        return [self.holder(spec, block) for spec in specs for block in blocks]
+
     def ask_block(self, spec: ArraySpec, *index: int) -> None:
         """Say that a block will be read soon."""
-        self.storage.ask(_join(self.prefix, spec.key(*index)))
+        self.storage.ask(join_keys(self.prefix, spec.key(*index)))
 
     def read_array(self, spec: ArraySpec) -> np.ndarray:
         """A whole (small) array."""
@@ -287,7 +318,7 @@ class Sealed:
         """See that every file is there with the right size, without reading any."""
         listing = self.storage.listing(self.prefix)
         for key, (size, _) in self.manifest.items():
-            found = listing.get(_join(self.prefix, key))
+            found = listing.get(join_keys(self.prefix, key))
             if found is None:
                 raise self._missing(key)
             if found.size != size:
@@ -308,7 +339,3 @@ class Sealed:
             size = self.manifest[key][0]
             if size > spec.file_bytes or (size < spec.file_bytes and not spec.compressed):
                 raise DamagedStoreError(f"{self.where(key)} has {size} bytes, which its array's chunks cannot have")
-
-
-def _join(prefix: str, key: str) -> str:
-    return f"{prefix}/{key}" if prefix else key

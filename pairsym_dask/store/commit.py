@@ -12,6 +12,8 @@ from ..errors import StoreError
 from ..settings import SIDES, Settings
 from .arrays import ArraySpec, Sealed
 from .records import CommitRecord, TagsAddress, selected_names
+from .sharded import AT_ONCE, read_manifest
+from .shards import Shards
 from .storage import Storage, is_local
 
 TAGS = 16_384  # rows a chunk of the tags' arrays
@@ -125,7 +127,8 @@ class Commit:
     @property
     def nbytes(self) -> int:
         """Bytes of the generation's files."""
-        return sum(size for size, _ in self.record["files"].values())
+        listed = sum(size for size, _ in self.record["files"].values())
+        return listed if self.shards is None else listed + self.shards.nbytes
 
     @property
     def counts_address(self) -> str:
@@ -182,10 +185,18 @@ class Commit:
     @cached_property
     def sealed(self) -> Sealed:
         """The arrays; every chunk is in the manifest with the size that its array declares."""
+        if self.shards is not None:
+            return read_manifest(self.storage, self.folder, self.record["files"], self.shards)
         sealed = Sealed(self.storage, self.folder, self.record["files"])
         specs = self.arrays.values()
         sealed.check_complete(((spec, key) for spec in specs for key in spec.keys()), sum(spec.count for spec in specs))
         return sealed
+
+    @cached_property
+    def shards(self) -> Shards | None:
+        """Where the chunks lie, None where each is a file."""
+        where = f"sweep {self.sweep} of {self.storage.url}"
+        return Shards.of(self.arrays, self.record["shards"], where) if "shards" in self.record else None
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
@@ -198,8 +209,10 @@ def read_rows(commit: Commit, path: str, positions: np.ndarray) -> np.ndarray:
     spec, sealed = commit.arrays[path], commit.sealed
     out = np.empty((positions.size, *spec.shape[1:]), spec.dtype)
     block = positions // spec.chunks[0]
-    for b in np.unique(block):
-        here = block == b
-        chunk = sealed.read_block(spec, int(b), *([0] * (len(spec.shape) - 1)))
-        out[here] = chunk[positions[here] - b * spec.chunks[0]]
+    wanted = np.unique(block)
+    step = max(1, AT_ONCE // spec.chunk_bytes)
+    for some in (wanted[k : k + step] for k in range(0, wanted.size, step)):
+        for b, chunk in zip(some, sealed.read_several([(spec, int(b)) for b in some]), strict=True):
+            here = block == b
+            out[here] = chunk[positions[here] - b * spec.chunks[0]]
     return out

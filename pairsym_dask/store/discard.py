@@ -7,10 +7,9 @@ import uuid
 from collections.abc import Iterator
 
 from ..errors import DamagedStoreError, StoreError
-from .arrays import group_metadata
 from .attempts import give_up
 from .commit import Commit
-from .model_store import FORMAT, GENERATION, VERSION, ModelStore, commit_key
+from .model_store import GENERATION, ModelStore, commit_key
 
 
 def problems(commit: Commit) -> Iterator[str]:
@@ -33,7 +32,7 @@ def set_aside_damaged(store: ModelStore) -> list[str]:
     aside = f"damaged-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     moved: list[str] = []
     keys = store.commit_keys()
-    mark = group_metadata({"format": FORMAT, "version": VERSION})
+    mark = store.expected_mark()
     if keys and (not storage.exists("zarr.json") or storage.read("zarr.json") != mark):
         _set_aside(store, "zarr.json", aside, moved)
         storage.write("zarr.json", mark)

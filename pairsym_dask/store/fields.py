@@ -14,9 +14,15 @@ import numpy as np
 from ..errors import DamagedStoreError
 from .arrays import Manifest
 
+MANIFEST = "manifest.json"  # of a generation in shards: the list of its files
 FILE_BYTES = 2**31  # of a file that a manifest lists, at most
+SHARD_BLOCKS = 2**16  # blocks a shard, at most
 TEXT = 2**20  # characters of a text in a record, at most
-_KEY = re.compile(r"(?:[a-z_]{1,32}/){0,4}(?:zarr\.json|c(?:\.\d{1,12}){1,4})")
+_KEY = re.compile(
+    r"(?:[a-z_]{1,32}/){0,4}(?:zarr\.json|c(?:\.\d{1,12}){1,4})"
+    r"|manifest\.json|[0-9a-f]{2}/[a-z_]{1,32}\.\d{1,12}\.shard"
+)
+_GROUP = re.compile("[a-z_]{1,32}")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
@@ -108,6 +114,13 @@ class Fields:
         if not data or len(data) % 8 or not np.isfinite(np.frombuffer(data, "<f8")).all():
             self.refuse(name, "finite float64 numbers in base64")
         return str(text)
+
+    def runs(self, name: str) -> dict[str, int]:
+        """Blocks a shard by group of arrays."""
+        inner = self.inside(name)
+        if not inner.values or not all(_GROUP.fullmatch(group) for group in inner.values):
+            self.refuse(name, "blocks a shard by group of arrays")
+        return {group: inner.whole(group, 1, SHARD_BLOCKS) for group in inner.values}
 
     def manifest(self, name: str) -> Manifest:
         found: Manifest = {}

@@ -1,7 +1,7 @@
 """The model store: one write-once generation of arrays per sweep, made real by a chained commit record.
 
     model.zarr/zarr.json                            marks the folder as a model store
-    model.zarr/generation-00003-<attempt>/users/..  arrays of sweep 3, each chunk written by one task
+    model.zarr/generation-00003-<attempt>/users/..  arrays of sweep 3, each chunk written by one task (or shards.py)
     model.zarr/commits/00003.json                   put if absent; digests of every file, scalars, parent's digest
     model.zarr/generation-00003-<attempt>/receipt   left after the commit, so that a lost record is seen as damage
     model.zarr/attempts/                            which attempts may be committed, which were given up (attempts.py)
@@ -23,8 +23,9 @@ from . import attempts
 from .arrays import ArraySpec, Manifest, Sealed, group_metadata, write_metadata
 from .commit import Commit
 from .counts import RECORD as COUNTS_RECORD
+from .fields import Fields
 from .lock import Holder, Lock, holder, now
-from .ours import ARRAYS, Names
+from .ours import ARRAYS, SHARDS, Names
 from .records import (
     SMALL_BYTES,
     CommitRecord,
@@ -38,18 +39,25 @@ from .records import (
     sealed,
     unseal,
 )
+from .sharded import write_manifest
+from .shards import Shards, choose_runs, wants_shards
 from .storage import Storage, digest, is_local, open_storage
 
-FORMAT, VERSION = "pairsym-model", 1
+FORMAT, VERSION, SHARDED = "pairsym-model", 1, 2  # versions of generations of zarr arrays, and of shards
 KEPT = 2  # newest generations that are kept
 GRACE_SECONDS = 120.0  # an attempt without a commit is removed when nothing was written to it for so long
 SPARE = 2**20  # bytes that must be free beside a generation: for its metadata and the commit record
 GENERATION = re.compile(r"generation-(\d{5,})-[0-9a-f]+")
 _COMMIT = re.compile(r"commits/(\d{5,})\.json")
-SHARED = ("settings", "rows", "blocks", "tags")  # by the records of all sweeps
+SHARED = ("settings", "rows", "blocks", "tags", "version", "shards")  # by the records of all sweeps
 PACKED = "packed.json"  # of a pack: the sweeps whose generations it holds
 _REMOVED = "removed-"  # a generation that is being deleted
-NAMES: Names = {"zarr.json": None, "receipt": None, "users|items|user_tags|item_tags": ARRAYS}  # in a generation
+NAMES: Names = {  # in a generation
+    "zarr.json": None,
+    "receipt": None,
+    "users|items|user_tags|item_tags": ARRAYS,
+    **SHARDS,
+}
 FOLDERS: dict[str, Names] = {  # beside the generations
     "": {"zarr.json": None, PACKED: None},
     "commits": {r"\d{5,}\.json": None},
@@ -83,13 +91,35 @@ class ModelStore:
         if (os.path.isfile(self.url) or self.storage.keys()) and not self.is_model():  # another one may have made it
             raise StoreError(f"{self.url} exists already and is not a sound model store; give another path")
 
-    def create(self) -> None:
-        """Make the folder, or accept a model store that is there; refuse anything else."""
+    def create(self, sharded: bool = False) -> None:
+        """Make the folder, or accept a model store of the same layout that is there; refuse anything else."""
         self.check_target()
-        if self.is_model():
-            return
-        self.storage.write("zarr.json", group_metadata({"format": FORMAT, "version": VERSION}))
-        self.storage.sync()
+        mark = self._mark()
+        if mark is None:
+            self.storage.write("zarr.json", _mark_of(SHARDED if sharded else VERSION))
+            self.storage.sync()
+        elif sharded != _is_sharded(mark):
+            raise StoreError(f"{self.url} was begun with another layout by another fit; run this one again")
+
+    def choose_runs(self, specs: dict[str, ArraySpec], long: str) -> dict[str, int] | None:
+        """Blocks a shard of a fit to this store, None for a file a chunk: as it began, or as a new one is best."""
+        first = self._first()
+        if first:
+            return Fields(first, f"{self.url}/{commit_key(0)}").runs("shards") if "shards" in first else None
+        mark = self._mark()
+        wanted = wants_shards(self.url, specs) if mark is None else _is_sharded(mark)
+        return choose_runs(specs, long) if wanted else None
+
+    def _first(self) -> dict[str, Any]:
+        """The record of the first commit, empty where there is none that can be read."""
+        try:
+            return self._committed(0)
+        except DamagedStoreError:
+            return {}
+
+    def expected_mark(self) -> bytes:
+        """The bytes that mark a store of this one's layout, whatever is there now."""
+        return _mark_of(SHARDED if "shards" in self._first() else VERSION)
 
     def lock(self) -> Lock:
         """Hold the store for a fit."""
@@ -166,7 +196,7 @@ class ModelStore:
         """A commit record that follows from those before it."""
         where = f"{self.url}/{key}"
         unchecked = unseal(data, where)
-        check_format(unchecked, FORMAT, VERSION, where)
+        check_format(unchecked, FORMAT, where, VERSION, SHARDED)
         record = commit_record(unchecked, where)
         number = len(before)
         parent = before[-1].record["digest"] if before else None
@@ -220,21 +250,31 @@ class ModelStore:
         free = self.storage.free()
         return free is not None and free < needed + SPARE
 
-    def begin_generation(self, sweep: int, specs: dict[str, ArraySpec]) -> tuple[str, Manifest]:
-        """A new, empty generation folder with the metadata of its arrays."""
+    def begin_generation(
+        self, sweep: int, specs: dict[str, ArraySpec], shards: Shards | None = None
+    ) -> tuple[str, Manifest]:
+        """A new, empty generation folder with the metadata of its arrays, or of shards."""
         folder = f"generation-{sweep:05d}-{uuid.uuid4().hex[:12]}"
+        if shards is not None:
+            return folder, write_metadata(self.storage, folder, [], {"sweep": sweep, "shards": shards.runs})
         return folder, write_metadata(self.storage, folder, list(specs.values()), {"sweep": sweep})
 
-    def commit(self, record: dict[str, Any], specs: dict[str, ArraySpec]) -> Commit:
+    def commit(self, record: dict[str, Any], specs: dict[str, ArraySpec], shards: Shards | None = None) -> Commit:
         """Make a generation real. Every chunk must be accounted for; exactly one writer wins a sweep."""
         files = record["files"]
-        missing = [key for spec in specs.values() for key in spec.keys() if key not in files]
+        wanted = (key for spec in specs.values() for key in spec.keys()) if shards is None else shards.keys()
+        missing = [key for key in wanted if key not in files]
         if missing:
-            raise StoreError(f"sweep {record['sweep']} is not complete: {len(missing)} chunks lack, first {missing[0]}")
+            what = "chunks" if shards is None else "shards"
+            raise StoreError(f"sweep {record['sweep']} is not complete: {len(missing)} {what} lack, first {missing[0]}")
+        own: dict[str, Any] = {"version": VERSION}
+        if shards is not None:
+            top = write_manifest(self.storage, record["generation"], files)
+            own, files = {"version": SHARDED, "shards": shards.runs, "files": top}, files | top
         # Chunks and their names are on disk before the record that vouches for them.
         self.storage.sync(record["generation"])
         mark = digest(read_record(self.storage, "zarr.json", SMALL_BYTES))
-        record = sealed({**record, "mark": mark, "format": FORMAT, "version": VERSION})
+        record = sealed({**record, "mark": mark, "format": FORMAT, **own})
         data = canonical(record)
         if not attempts.declare(self.storage, record["generation"], data):
             raise StoreError(
@@ -322,6 +362,14 @@ class ModelStore:
         except FileNotFoundError:
             return  # gone already
         self.storage.remove_ours_soon(_REMOVED + folder, NAMES)
+
+
+def _mark_of(version: int) -> bytes:
+    return group_metadata({"format": FORMAT, "version": version})
+
+
+def _is_sharded(mark: bytes) -> bool:
+    return bool(parse(mark)["attributes"].get("version") == SHARDED)
 
 
 def commit_key(sweep: int) -> str:

@@ -10,6 +10,8 @@ PARTIAL = ".partial"  # ending of files that are being written
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{12}\.partial")
 ARRAYS: Names = {"zarr.json": None, "[a-z_]+": {"zarr.json": None, r"c(\.\d+)+": None}}  # a zarr group of arrays
 
+SHARDS: Names = {"[0-9a-f]{2}": {r"[a-z_]+\.\d+\.shard": None}, "manifest.json": None}  # of a generation
+
 
 def below(names: Names, name: str) -> Names | None:
     """The names below a folder; none when it is not ours."""

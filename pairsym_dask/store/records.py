@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES, Settings
 from .arrays import Manifest
-from .fields import Fields
+from .fields import MANIFEST, Fields
 from .storage import Storage, digest
 
 RECORD_BYTES = 2**27  # of a counts or commit record, at most: half a million files take a third of it
@@ -95,6 +95,7 @@ class CommitRecord(TypedDict):
     files: Manifest
     mark: str
     digest: str
+    shards: NotRequired[dict[str, int]]  # from version 2 on: blocks a shard; `files` has the list of them alone
     solver: NotRequired[str]
     start: NotRequired[StartRecord]
     tags: NotRequired[dict[str, TagsAddress]]
@@ -166,12 +167,12 @@ def read_record(storage: Storage, key: str, most: int = RECORD_BYTES) -> bytes:
     return storage.read(key, limit=most)
 
 
-def check_format(record: dict[str, Any], form: str, version: int, where: str) -> None:
-    """Refuse a record of another format or version than the one that is read here."""
+def check_format(record: dict[str, Any], form: str, where: str, *versions: int) -> None:
+    """Refuse a record of another format or version than those that are read here."""
     found = record.get("format"), record.get("version")
-    if found != (form, version):
-        shown = " version ".join(map(reprlib.repr, found))
-        raise StoreError(f"{where} has format {shown}; this pairsym_dask reads {form!r} version {version}")
+    if found not in [(form, version) for version in versions]:
+        shown, read = " version ".join(map(reprlib.repr, found)), " or ".join(map(str, versions))
+        raise StoreError(f"{where} has format {shown}; this pairsym_dask reads {form!r} version {read}")
 
 
 def counts_record(record: dict[str, Any], where: str) -> CountsRecord:
@@ -232,6 +233,10 @@ def commit_record(record: dict[str, Any], where: str) -> CommitRecord:
         mark=found.digest("mark"),
         digest=found.digest("digest"),
     )
+    if checked["version"] > 1:
+        checked["shards"] = found.runs("shards")
+        if set(checked["files"]) != {MANIFEST}:
+            found.refuse("files", f"size and digest of {MANIFEST} alone")
     if chain:
         checked["draw"], checked["burn"] = found.truth("draw"), found.whole("burn", 0, 10**12)
         checked["priors"] = {side: _prior(found.inside("priors"), side, settings["factors"]) for side in SIDES}

@@ -9,22 +9,32 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import StoreError
+from . import writers as writing
 from .ours import Names, is_ours
 from .secrets import first_line, hide, without_credentials
 from .storage import Entry, Storage, check_key
+from .writers import Begun, writers
+
+GAP = 2**20  # bytes that are fetched in vain rather than asked around
 
 
 class RemoteStorage(Storage):
     """Object stores and other file systems through fsspec; a finished put is durable there."""
+
+    far = True
 
     def __init__(self, url: str, storage_options: dict[str, Any]) -> None:
         self._address = url.rstrip("/")
         self.url = without_credentials(self._address)
         self.storage_options = storage_options
         self._fs: Any = None
+        self._begun = Begun()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fs": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteStorage, (self._address, self.storage_options)
+
+    def for_caller(self) -> RemoteStorage:
+        return RemoteStorage(self._address, self.storage_options)
 
     @property
     def fs(self) -> Any:
@@ -67,6 +77,15 @@ class RemoteStorage(Storage):
             except FileNotFoundError as error:  # of the bucket
                 raise StoreError(f"cannot write {self.url}/{key}: {self._reason(error)}") from None
 
+    def write_soon(self, key: str, data: bytes | memoryview) -> None:
+        if writing.IN_TURN:
+            self.write(key, data)
+        else:
+            self._begun.put((self.url, key), memoryview(data).nbytes, lambda: self.write(key, data))
+
+    def settle(self) -> None:
+        self._begun.wait()
+
     def put_if_absent(self, key: str, data: bytes) -> bool:
         path = self._path(key)
         with self._words("write", key):
@@ -84,6 +103,7 @@ class RemoteStorage(Storage):
         return True
 
     def read(self, key: str, limit: int | None = None) -> bytes:
+        writers.seen(self.url, key)
         with self._words("read", key):
             return bytes(self.fs.cat_file(self._path(key)))
 
@@ -95,6 +115,32 @@ class RemoteStorage(Storage):
             found = self.fs.cat(paths)
         return [bytes(found[path]) for path in paths]
 
+    def read_ranges(self, ranges: list[tuple[str, int, int]]) -> list[bytes]:
+        if not ranges:
+            return []
+        for key in dict.fromkeys(key for key, _, _ in ranges):
+            writers.seen(self.url, key)
+        # Neighbours of one key are one request.
+        spans: list[tuple[str, int, int]] = []
+        places = []
+        for key, offset, size in ranges:
+            if spans and spans[-1][0] == key and offset - spans[-1][1] >= 0 and offset - spans[-1][2] <= GAP:
+                spans[-1] = key, spans[-1][1], max(spans[-1][2], offset + size)
+            else:
+                spans.append((key, offset, offset + size))
+            places.append((len(spans) - 1, offset, size))
+        with self._words("read", ranges[0][0]):
+            if len(spans) == 1:
+                ((key, first, stop),) = spans
+                found = [self.fs.cat_file(self._path(key), start=first, end=stop)]
+            else:
+                keys, firsts, stops = zip(*spans, strict=True)
+                paths = [self._path(key) for key in keys]
+                found = self.fs.cat_ranges(paths, list(firsts), list(stops), on_error="raise")
+        if len(spans) == len(ranges):
+            return [bytes(data) for data in found]
+        return [bytes(found[k][offset - spans[k][1] : offset - spans[k][1] + size]) for k, offset, size in places]
+
     def read_into(self, key: str, offset: int, target: memoryview) -> None:
         with self._words("read", key):
             data = self.fs.cat_file(self._path(key), start=offset, end=offset + target.nbytes)
@@ -103,6 +149,7 @@ class RemoteStorage(Storage):
         target[:] = data
 
     def entry(self, key: str) -> Entry:
+        writers.seen(self.url, key)
         with self._words("read", key):
             information = self.fs.info(self._path(key))
         if information["type"] == "directory":
@@ -110,6 +157,7 @@ class RemoteStorage(Storage):
         return _remote_entry(information)
 
     def listing(self, prefix: str = "") -> dict[str, Entry]:
+        writers.seen(self.url)
         base = self._path(prefix) if prefix else self._root
         with self._words("list", prefix):
             try:
@@ -129,6 +177,7 @@ class RemoteStorage(Storage):
         return sorted(entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory")
 
     def remove(self, key: str) -> None:
+        writers.seen(self.url)
         with self._words("remove", key):
             try:
                 self.fs.rm_file(self._path(key))
@@ -150,6 +199,7 @@ class RemoteStorage(Storage):
         return [key[start:] for key in self.keys(prefix) if not is_ours(names, key[start:])]
 
     def move(self, prefix: str, target: str) -> None:
+        writers.seen(self.url)
         with self._words("move", prefix):
             names = [prefix] if self.exists(prefix) else self.keys(prefix)
             for name in names:
@@ -158,7 +208,7 @@ class RemoteStorage(Storage):
                 self.fs.rm_file(self._path(name))
 
     def sync(self, prefix: str = "") -> None:
-        pass
+        self.settle()
 
 
 def _remote_entry(information: dict[str, Any]) -> Entry:

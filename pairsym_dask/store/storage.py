@@ -29,6 +29,15 @@ def check_key(key: str) -> None:
         raise StoreError(f"not a key inside a store: {key!r}")
 
 
+def join_keys(prefix: str, key: str) -> str:
+    """A key below a folder, or in the store's own.
+
+    >>> join_keys("users", "zarr.json"), join_keys("", "zarr.json")
+    ('users/zarr.json', 'zarr.json')
+    """
+    return f"{prefix}/{key}" if prefix else key
+
+
 @dataclass(frozen=True)
 class Entry:
     """Size in bytes and time of the last change, in seconds by the store's own clock."""
@@ -41,6 +50,7 @@ class Storage:
     """A store's folder; made by `open_storage`, small enough to travel to workers. `url` holds no credentials."""
 
     url: str
+    far = False  # whether a call takes long whatever it brings: better few, or several at once
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         """Put bytes under a key, durably; a reader sees the old bytes or the new ones, never a mixture."""
@@ -75,8 +85,15 @@ class Storage:
         """The bytes under keys, fetched together where that is quicker."""
         return [self.read(key) for key in keys]
 
-    def ask(self, key: str) -> None:
-        """Say that a key will be read soon, for a storage that can fetch it meanwhile."""
+    def read_ranges(self, ranges: list[tuple[str, int, int]]) -> list[bytes]:
+        """Bytes of ranges (key, offset, size), fetched together where that is quicker; less where a key ends before.
+
+        FileNotFoundError when a key is not there.
+        """
+        raise NotImplementedError
+
+    def ask(self, key: str, offset: int = 0, size: int = 0) -> None:
+        """Say that a key will be read soon, or a range of it, for a storage that can fetch it meanwhile."""
 
     def entry(self, key: str) -> Entry:
         """Size and time of a key; FileNotFoundError when there is none."""

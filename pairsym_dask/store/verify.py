@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..errors import DamagedStoreError, StoreError
 from ..settings import SIDES
 from . import counts as counts_module
@@ -83,7 +81,7 @@ def _verify_counts(storage: Storage) -> Report:
     report.kind = counts.holds if counts.holds == "tags" else report.kind
     report.files += 1
     for key in sorted(counts.sealed.manifest):
-        _read(report, counts.sealed, key)
+        _read(report, counts.sealed, key, {})
     if report.sound:
         try:
             _look_through(counts)
@@ -107,12 +105,10 @@ def _look_through(counts: Counts) -> None:
             pass
 
 
-def _read(report: Report, sealed: Sealed, key: str, block: tuple[ArraySpec, tuple[int, ...]] | None = None) -> None:
-    """Read one file against its digest; a chunk of known kind also for what its values may be."""
+def _read(report: Report, sealed: Sealed, key: str, arrays: dict[str, ArraySpec]) -> None:
+    """Read one file against its digest; chunks of known arrays also for what their values may be."""
     try:
-        if block is not None:
-            sealed.read_block(block[0], *block[1])
-        report.bytes += sealed.manifest[key][0] if block else len(sealed.read_bytes(key))
+        report.bytes += sealed.check_file(key, arrays)
         report.files += 1
     except StoreError as error:
         report.damage.append(str(error))
@@ -146,9 +142,8 @@ def _verify_generation(report: Report, store: ModelStore, commit: Commit, commit
     found = Report(report.path, report.kind)
     try:
         sealed = commit.sealed  # first: what follows is as large as its shapes
-        blocks = {spec.key(*k): (spec, k) for spec in commit.arrays.values() for k in np.ndindex(*spec.grid)}
         for key in sorted(sealed.manifest):
-            _read(found, sealed, key, blocks.get(key))
+            _read(found, sealed, key, commit.arrays)
     except StoreError as error:
         found.damage.append(str(error))
     name = f"{store.url}/{commit.folder}/receipt"

@@ -84,7 +84,7 @@ def _read(storage: Storage, folder: str) -> Version:
     key = f"{folder}/{RECORD}" if folder else RECORD
     where = f"{storage.url}/{key}"
     record = unseal(read_record(storage, key), where)
-    check_format(record, FORMAT, VERSION, where)
+    check_format(record, FORMAT, where, VERSION)
     try:
         fed = tuple(Fed(str(one["name"]), str(one["digest"]), str(one["when"])) for one in record["fed"])
     except (KeyError, TypeError):

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 WRITE_THREADS = 2
 BACKLOG = 16 * 2**20  # bytes that may wait for them
+PUT_THREADS = 8  # requests of an object store under way in a process: most of their time is waiting
 FSYNC_THREADS = 8  # fsyncs under way in a process: they share the journal's commits, so many cost little more than one
 IN_TURN = False  # True: whoever gives work waits for it, so that operations come in a fixed order
 Place = tuple[str, str]  # the folder of a store, a key in it
@@ -25,13 +26,14 @@ class Writers:
         self._room = threading.Condition()
         self._bytes = 0
 
-    def write(self, place: Place, size: int, work: Callable[[], None]) -> Future[None]:
-        """Let a writer do a write; waits while too many bytes are under way."""
+    def write(self, place: Place, size: int, work: Callable[[], None], far: bool = False) -> Future[None]:
+        """Let a writer do a write, or a `far` one; waits while too many bytes are under way."""
         with self._room:
             self._room.wait_for(lambda: self._bytes == 0 or self._bytes + size <= BACKLOG)
             self._bytes += size
         with self._lock:
-            future = self._pool("pairsym-write", WRITE_THREADS).submit(work)
+            pool = ("pairsym-put", PUT_THREADS) if far else ("pairsym-write", WRITE_THREADS)
+            future = self._pool(*pool).submit(work)
             self._writing[place] = future
         future.add_done_callback(lambda done: self._written(place, size, done))
         return future
@@ -92,6 +94,12 @@ class Begun:
         with self._lock:
             self._places.add(place)
         self._add(writers.write(place, size, lambda: self.do(work())))
+
+    def put(self, place: Place, size: int, work: Callable[[], None]) -> None:
+        """Do a write to a far place, durable when it is done."""
+        with self._lock:
+            self._places.add(place)
+        self._add(writers.write(place, size, work, far=True))
 
     def do(self, work: Callable[[], None]) -> None:
         self._add(writers.do(work))

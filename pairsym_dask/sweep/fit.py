@@ -21,11 +21,12 @@ from ..run.execute import Executor
 from ..run.progress import Progress
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
-from ..store.arrays import Manifest
+from ..store.arrays import ArraySpec, Manifest
 from ..store.commit import Commit, generation_arrays
 from ..store.counts import RECORD, Counts
 from ..store.discard import set_aside_damaged
 from ..store.model_store import ModelStore
+from ..store.shards import Shards
 from ..store.tags import Tags
 from .background import update_xi_star
 from .discount import Discount
@@ -95,19 +96,32 @@ def fit(
         side: TagPrior.make(side, tags[side], counts, fading_of(store, side)) for side in SIDES if tags and side in tags
     }
     plan = Plan.make(counts, settings, solver_of(store), sum(prior.nbytes(settings) for prior in priors.values()))
+    plan = replace(plan, shards=choose_shards(store, plan, settings, priors))
     room = make_room(plan, *executor.resources(memory), executor.processes)
-    with held(store, counts, executor, None if warm is None else warm.commit, discard_damaged) as needed:
+    start = None if warm is None else warm.commit
+    with held(store, counts, executor, start, discard_damaged, plan.shards is not None) as needed:
         run = Fit(counts, settings, store, plan, room, executor, Progress(progress, sweeps), kept, needed, warm, priors)
         return run.go_on(sweeps, tol, callback)
 
 
+def arrays_of(plan: Any, settings: Settings, tags: dict[str, TagPrior]) -> dict[str, ArraySpec]:
+    """Arrays of the generations of a fit or a chain."""
+    rows = {side: plan.cuts[side].rows for side in SIDES}
+    return generation_arrays(rows, plan.blocks, settings, {side: prior.tags.shape[1] for side, prior in tags.items()})
+
+
+def choose_shards(store: ModelStore, plan: Any, settings: Settings, tags: dict[str, TagPrior]) -> dict[str, int] | None:
+    """Blocks a shard of a fit or a chain, None where every chunk is a file; decided once, when a store begins."""
+    return store.choose_runs(arrays_of(plan, settings, tags), plan.long)
+
+
 @contextmanager
 def held(
-    store: ModelStore, counts: Counts, executor: Executor, start: Commit | None, discard_damaged: bool
+    store: ModelStore, counts: Counts, executor: Executor, start: Commit | None, discard_damaged: bool, sharded: bool
 ) -> Iterator[Requirements | None]:
     """Hold a store, made if need be, while it is written to; what is asked of a cluster's workers."""
     if not (discard_damaged and store.holds_commits()):
-        store.create()
+        store.create(sharded)
     with store.lock() as lock:
         if discard_damaged:
             for line in set_aside_damaged(store):
@@ -144,13 +158,12 @@ class Fit:
     began: float = 0.0
 
     def __post_init__(self) -> None:
-        rows = {side: self.plan.cuts[side].rows for side in SIDES}
-        tags = {side: prior.tags.shape[1] for side, prior in self.tags.items()}
-        self.specs = generation_arrays(rows, self.plan.blocks, self.settings, tags)
+        self.specs = arrays_of(self.plan, self.settings, self.tags)
+        self.shards = None if self.plan.shards is None else Shards.of(self.specs, self.plan.shards)
         self.shared = {  # by the records of all sweeps
             "settings": self.settings.to_dict(),
             "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},
-            "rows": rows,
+            "rows": {side: self.plan.cuts[side].rows for side in SIDES},
             "blocks": self.plan.blocks,
         }
         if self.tags:
@@ -168,7 +181,7 @@ class Fit:
     def make_job(self) -> Any:
         """What the tasks of all sweeps share."""
         where = self.room, self.store.storage, self.specs, self.needed
-        return Job.make(self.counts, self.settings, self.plan, *where, self.tags)
+        return Job.make(self.counts, self.settings, self.plan, *where, self.tags, self.shards)
 
     def go_on(self, sweeps: int, tol: float | None, callback: Callback | None) -> Commit:
         """Sweep until enough are committed; the store is held by this fit."""
@@ -288,7 +301,7 @@ class Fit:
     def open_attempt(self, sweep: int, graphs: int) -> Manifest:
         """A new folder for an attempt at a sweep of so many graphs; the files that are in it."""
         self.began = time.perf_counter()
-        self.attempt, files = self.store.begin_generation(sweep, self.specs)
+        self.attempt, files = self.store.begin_generation(sweep, self.specs, self.shards)
         self.display.start_sweep(sweep, graphs)
         return files
 
@@ -344,4 +357,4 @@ class Fit:
             path = relative_path(start.storage.url, self.store.url)
             record["start"] = {"path": path, "sweep": start.sweep, "digest": start.record["digest"]}
         self.attempt = ""  # whatever happens to the answer, it may be a commit now
-        return self.store.commit(record, self.specs)
+        return self.store.commit(record, self.specs, self.shards)

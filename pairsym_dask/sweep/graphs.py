@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -163,18 +164,8 @@ class Passes(Attempt[Job]):
         keys = []
         for run in self._runs(side, START):
             theirs = [None if stats is None else graph.hold(f"selection-{block}", stats[block]) for block in run]
-            shared = (
-                graph.job,
-                tasks.weigh_block,
-                (2, 5),
-                side,
-                self.job.part(own, side, run),
-                theirs,
-                ground,
-                xi_star,
-                run,
-            )
-            keys.append(graph.add(f"weigh-{side}", run[0], tasks.each, *shared))
+            shared = side, self.job.part(own, side, run), theirs, ground, xi_star, run
+            keys.append(graph.add(f"weigh-{side}", run[0], tasks.each, graph.job, tasks.weigh_block, (2, 5), *shared))
         weighed = self._run_each(f"weigh {side}", graph, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
@@ -211,7 +202,7 @@ class Passes(Attempt[Job]):
         found = self.run("bound", graph, keys + tagging)
         results, tagged = [result for some in found[: len(keys)] for result in some], found[len(keys) :]
         self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
-        self.files |= {result.entry[0]: result.entry[1:] for result in results}
+        self.files |= {key: (size, check) for result in results for key, size, check in result.entries}
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
         if renew:
@@ -246,8 +237,7 @@ class Passes(Attempt[Job]):
     def _runs(self, side: str, kind: str) -> list[range]:
         """Blocks of a side that a task of some kind works on."""
         plan = self.job.plan
-        least = plan.run if side == plan.long else 1
-        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), least)
+        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), plan.least(side))
 
     def _run_each(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of all blocks in order, of tasks that do several."""
@@ -309,6 +299,7 @@ class Passes(Attempt[Job]):
                 )
                 for piece, key in zip(pieces, sums, strict=True)
             ]
+            stays = self._stays(graph, bundle, rows, f"{every.side}-sums")
             for step in range(plan.steps):
                 ahead = [
                     graph.add(f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key)
@@ -317,7 +308,7 @@ class Passes(Attempt[Job]):
                 last = step == plan.steps - 1
                 gather = tasks.gather_steps, by_steps.gather_products
                 name = f"{every.side}-step-{step}"
-                products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last)
+                products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays)
                 standing = [
                     graph.add(
                         f"step-{step}", piece[0], tasks.each, graph.job, by_steps.step_block, (0, 1), key, product,
@@ -345,14 +336,23 @@ class Passes(Attempt[Job]):
             for run in self._spread.shares
         ]
 
+    def _stays(self, graph: Graph, bundle: range, rows: str, name: str) -> list[tuple[str]]:
+        """Nodes that say where the weights of a bundle's pairs are; on a cluster steps are best taken there."""
+        runs = self._spread.shares if self.hands.threads else []
+        made = [f"gather-{name}-{graph.tag}-{bundle[0]}-{run[0]}" for run in runs]
+        return [
+            (graph.add("stay", f"{bundle[0]}-{run[0]}", by_steps.stay, graph.job, rows, run, key),)
+            for run, key in zip(runs, made, strict=True)
+        ]
+
     def _add_shares(
         self, graph: Graph, name: str, bundle: range, gather: Callable[..., Any], task: Callable[..., Any],
-        theirs: list[str], *arguments: Any,
+        theirs: list[str], *rest: Any, stays: list[Any] | None = None,
     ) -> list[str]:  # fmt: skip
         """Nodes that gather something for a bundle over all shares of the columns, added up; a key a piece."""
         gathered = [
-            graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *arguments)
-            for run, mine in zip(self._spread.shares, theirs, strict=True)
+            graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *rest, *stay)
+            for run, mine, stay in zip(self._spread.shares, theirs, stays or repeat(()), strict=False)
         ]
         roots, pieces = [], self._spread.pieces(bundle)
         for piece in pieces:

@@ -19,9 +19,11 @@ from ..kernels.turn import turned_table
 from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
-from ..store.arrays import ArraySpec, Sealed, write_block
+from ..store.arrays import ArraySpec, Sealed
 from ..store.counts import Counts, counts_as_recorded
 from ..store.cuts import Tile
+from ..store.sharded import Output
+from ..store.shards import Shards
 from ..store.storage import Storage
 from .background import Background
 from .discount import Discount
@@ -54,11 +56,19 @@ def is_scattered(plan: Plan, room: Room) -> bool:
 
 
 class Travelling:
-    """A job that travels to a cluster's workers without the record of its counts, which every process reads once."""
+    """A job that travels to a cluster's workers without the record of its counts, which every process reads once.
+
+    Its tasks write whole blocks of the arrays `specs` to `folder` of `storage`.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         counts: Counts = self.__dict__["counts"]
         return self.__dict__ | {"counts": (counts.storage, counts.digest)}
+
+    def write(self, path: str, block: int, values: np.ndarray) -> list[Any]:
+        """Write a block of an array; manifest entries of what is done with it, which of a shard is its last block."""
+        job: Any = self
+        return job.output.put(job.storage, job.folder, job.shards, job.specs[path], block, values)  # type: ignore[no-any-return]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         storage, digest = state["counts"]
@@ -88,32 +98,30 @@ class Job(Travelling):
     discount: Discount | None = None
     turn: Turn | None = None
     tags: dict[str, TagPrior] = field(default_factory=dict)  # by side, of the sides that have tags
+    shards: Shards | None = None
+    output: Output = field(default_factory=Output, compare=False)  # of each task its own
 
     @staticmethod
     def make(
         counts: Counts, settings: Settings, plan: Plan, room: Room, storage: Storage, specs: dict[str, ArraySpec],
-        needed: Requirements | None, tags: dict[str, TagPrior],
+        needed: Requirements | None, tags: dict[str, TagPrior], shards: Shards | None,
     ) -> Job:  # fmt: skip
         """What all sweeps of a fit share; the folder of each is still to be named."""
         width, statistics = padded_width(settings.factors), statistics_size(settings.factors)
         tau, censored = {side: settings.tau(side) for side in SIDES}, settings.censored_ratio * counts.total
         cold = settings.temperature == 0
         return Job(
-            counts, settings, plan, room, storage, "", specs, needed, width, statistics, tau, censored, cold, tags=tags
-        )
+            counts, settings, plan, room, storage, "", specs, needed, width, statistics, tau, censored, cold,
+            tags=tags, shards=shards,
+        )  # fmt: skip
 
     @cached_property
     def scattered(self) -> bool:
         """Whether the shelf is for the pairs' weights alone, because tables and tiles are met by any worker."""
         return self.needed is not None and is_scattered(self.plan, self.room)
 
-    def write(self, path: str, block: int, values: np.ndarray) -> Any:
-        index = (block, 0) if values.ndim == 2 else (block,)
-        return write_block(self.storage, self.folder, self.specs[path], index, values, soon=True)
-
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
-        spec = self.specs[path]
-        return sealed.read_block(spec, block, *([0] * (len(spec.shape) - 1)))
+        return sealed.read_next(self.specs[path], block)
 
     def part(self, sealed: Sealed, side: str, blocks: Iterable[int] | None = None) -> Sealed:
         """What a task needs of a generation: some blocks of a side (all where none are named), and the tags.
@@ -121,15 +129,14 @@ class Job(Travelling):
         The manifest of all blocks of the long side would be most of what travels.
         """
         blocks = range(len(self.plan.places[side])) if blocks is None else blocks
-        wanted = [
-            spec.key(block, *(0,) * (len(spec.shape) - 1))
-            for path, spec in self.specs.items()
-            if path.startswith(f"{side}/")
-            for block in blocks
-        ]
+        wanted = list(
+            sealed.holders([spec for path, spec in self.specs.items() if path.startswith(f"{side}/")], blocks)
+        )
         for tagged in self.tags:
             group = f"{tag_group(tagged)}/"
-            wanted += [key for path, spec in self.specs.items() if path.startswith(group) for key in spec.keys()]
+            for path, spec in self.specs.items():
+                if path.startswith(group):
+                    wanted += [sealed.holder(spec, block) for block in range(spec.grid[0])]
         return replace(sealed, manifest={key: sealed.manifest[key] for key in wanted if key in sealed.manifest})
 
     # Pairs
@@ -187,13 +194,12 @@ class Job(Travelling):
             if side == self.plan.long and ahead < len(self.plan.places[side]):
                 for name in ("mean",) if self.cold else ("mean", "precision"):
                     sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
-            mean, bias, bias_precision = (
-                self.read(sealed, f"{side}/{name}", block) for name in ("mean", "bias", "bias_precision")
-            )
             # Precisions are half of the bytes; at temperature 0 no table has variances.
-            precision = mean if self.cold else self.read(sealed, f"{side}/precision", block)
-            values = Values(mean, precision, bias, bias_precision)
-            return self.fill(values, self.read(sealed, f"{side}/background", block))
+            names = [name for name in (*VALUES, "background") if name != "precision" or not self.cold]
+            found = sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in names])
+            parts = dict(zip(names, found, strict=True))
+            values = Values(*(parts.get(name, parts["mean"]) for name in VALUES))
+            return self.fill(values, parts["background"])
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
         kept: np.ndarray = SHELF.get(key, make, self._tables)

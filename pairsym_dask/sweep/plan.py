@@ -108,6 +108,7 @@ class Plan:
     solver: str = "cholesky"
     stepping: tuple[float, ...] = GRADIENTS  # what steps cost, see `solver_seconds`
     tags: int = 0  # bytes that tags take in a process
+    shards: dict[str, int] | None = None  # blocks a shard by group, None where every chunk is a file
 
     @staticmethod
     def make(counts: Counts, settings: Settings, solver: str | None = None, tags: int = 0) -> Plan:
@@ -226,6 +227,10 @@ class Plan:
         """Blocks of the long side whose sums are added to one before all are added."""
         return RUN if len(self.places[self.long]) > RUN**2 else 1
 
+    def least(self, side: str) -> int:
+        """Blocks of a side that one task does at least: it owns whole shards, and whole runs of sums."""
+        return max(self.run if side == self.long else 1, (self.shards or {}).get(side, 1))
+
     def bundles(self, side: str, most: int) -> list[range]:
         """Blocks of a side in runs of at most so many: parts of a tile block, or whole ones, about as many in each."""
         tile_blocks = self.tile_blocks[side]
@@ -289,9 +294,13 @@ class Plan:
 
     def generation_bytes(self) -> int:
         """Bytes of one committed generation, chunks padded."""
-        each = (2 * self.factors + 2) * self.itemsize + 16
         rows = {side: len(self.places[side]) * self.blocks[side] for side in SIDES}
-        return each * sum(rows.values()) + 8 * rows["users"]
+        return self._row_bytes * sum(rows.values()) + 8 * rows["users"]
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of a generation's arrays, a row."""
+        return (2 * self.factors + 2) * self.itemsize + 16
 
     def _tile_bytes(self, side: str) -> int:
         pairs = self.largest_tile[side]
@@ -309,7 +318,11 @@ class Plan:
         # A task holds the tables of a run of blocks, and reads them one by one.
         table = min(self.cuts[short].span, self._run_blocks * n) * self.table_row + n * values
         partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
-        return int(max(long, partial))
+        return int(max(long, partial)) + self.shard_bytes()
+
+    def shard_bytes(self) -> int:
+        """What a task holds of a shard until it is full, and while it is written."""
+        return 0 if self.shards is None else 2 * self.shards[self.long] * self.blocks[self.long] * self._row_bytes
 
     def statistics_bytes(self) -> int:
         """Statistics of a block of the short side."""

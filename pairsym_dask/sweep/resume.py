@@ -97,7 +97,7 @@ def check_same(first: Commit, counts: Counts, settings: Settings, plan: Plan, st
             f"{store.url} holds a fit to other data than {counts.path} (it was {first.record['counts']['path']}); "
             "give another path"
         )
-    if first.record["blocks"] != plan.blocks:
+    if first.record["blocks"] != plan.blocks or first.record.get("shards") != plan.shards:
         raise StoreError(f"{store.url} was cut into other blocks than this pairsym_dask would; give another path")
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from dask.sizeof import sizeof
 
 from ..kernels import cold_gathered, gathered
 from ..kernels.gradients import SUMS, State
@@ -100,6 +102,29 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
         for part, weights in zip(parts, made, strict=True):
             SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
     return out
+
+
+@dataclass(frozen=True)
+class Stay:
+    """So many bytes of weights are where this is: it is small, but dask moves it as if it were as large."""
+
+    nbytes: int
+
+
+@sizeof.register(Stay)
+def _size(stay: Stay) -> int:
+    return stay.nbytes
+
+
+def stay(job: Job, what: Gathering, shares: range, gathered: Any) -> Stay:
+    """How many bytes of weights the process keeps that has `gathered` a bundle's sums."""
+    keys = (
+        what.weights_key(job, part, group)
+        for share in shares
+        for group in job.plan.shares[share]
+        for part in what.parts(job)
+    )
+    return Stay(sum(weights.nbytes for weights in map(SHELF.peek, keys) if weights is not None))
 
 
 @on_worker

@@ -15,7 +15,7 @@ from scipy.special import gammaln, psi
 
 from ..kernels.tags import sum_squares, take_off_tags, update_tags
 from ..settings import Settings
-from ..store.arrays import Sealed, write_block
+from ..store.arrays import Sealed
 from ..store.commit import Commit
 from .job import Job
 from .tag_prior import TagPrior, gamma_prior, tag_group
@@ -96,8 +96,7 @@ def write_effects(job: Any, side: str, arrays: dict[str, np.ndarray]) -> list[An
         spec = job.specs[f"{tag_group(side)}/{name}"]
         for k in range(spec.grid[0]):
             part = values[k * spec.chunks[0] : (k + 1) * spec.chunks[0]].astype(spec.dtype, copy=False)
-            index = (k, 0) if values.ndim == 2 else (k,)
-            entries.append(write_block(job.storage, job.folder, spec, index, part, soon=True))
+            entries += job.write(spec.path, k, part)
     return entries
 
 

@@ -20,6 +20,7 @@ from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
 from ..store.cuts import Tile
+from ..store.sharded import Output
 from .background import Background, messages, observed_messages
 from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
 from .job import VALUES, Job
@@ -52,7 +53,7 @@ class Updated:
 class Finished:
     """What the end of a sweep sends back of a block of users."""
 
-    entry: Any
+    entries: list[Any]
     shown: float  # sum c_ij (log sigma(xi) - xi/2 + a/2)
     message: float  # sum_i s_i sum_j t_j Omega_ij
     normaliser: Normaliser
@@ -64,6 +65,8 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(job: Job, *args: Any) -> Any:
         needed = job.needed
+        if job.shards is not None:
+            job = replace(job, output=Output())
         if needed is not None:  # the driver cannot wait for fsyncs of another process: each task does
             job = replace(job, storage=job.storage.for_caller())
         with at_most(job.room.tasks):
@@ -115,11 +118,14 @@ def gather_each(job: Any, task: Callable[..., Any], shares: range, *arguments: A
 
 @on_worker
 def gather_steps(
-    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), *arguments: Any
-) -> Any:
-    """`gather_each` for the steps of a bundle of blocks; the directions, if there are some, come in pieces."""
-    directions = ([direction for piece in pieces for direction in piece],) if pieces else ()
-    return _alone(gather_each)(job, task, shares, replace(what, its=its), *directions, *arguments)
+    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), *last: bool,
+) -> Any:  # fmt: skip
+    """`gather_each` for the steps of a bundle of blocks; the directions, if there are some, come in pieces.
+
+    After whether a step is the last one may come where its weights are, which is for the scheduler alone.
+    """
+    steps = ([direction for piece in pieces for direction in piece], last[0]) if pieces else ()
+    return _alone(gather_each)(job, task, shares, replace(what, its=its), *steps)
 
 
 def _add(one: Any, two: Any) -> Any:
@@ -147,9 +153,8 @@ def close_block(job: Job, side: str, block: int, values: Values, before: np.ndar
     if not (np.isfinite(packed).all() and np.isfinite(mine.gauss) and np.isfinite(mine.weighted)):
         _complain(job, side, block, 0)
     job.keep_table(side, block, table)
-    entries = [job.write(f"{side}/{name}", block, array) for name, array in zip(VALUES, values, strict=True)]
-    entries.append(job.write(f"{side}/selection", block, selection))
-    entries.append(job.write(f"{side}/background", block, weights))
+    arrays = (*zip(VALUES, values, strict=True), ("selection", selection), ("background", weights))
+    entries = [entry for name, array in arrays for entry in job.write(f"{side}/{name}", block, array)]
     return Updated(entries, packed, mine)
 
 
@@ -385,6 +390,6 @@ def finish_block(
     if stats is None:
         stats = _select(job, "users", table, its, block, 0)
     message, logits, part = _logits(job, "users", table, stats, base, xi_star, weights, block)
-    entry = job.write("users/next", block, logits)
+    entries = job.write("users/next", block, logits)
     observed = weights @ stats[:, : SQUARE + 1]
-    return Finished(entry, float(np.sum(stats[:, SHOWN])), float(weights @ message), part, observed)
+    return Finished(entries, float(np.sum(stats[:, SHOWN])), float(weights @ message), part, observed)

@@ -1,4 +1,4 @@
-"""What the fault tests share: an S3 server for those that need one."""
+"""What the fault tests share: both layouts of a model store, and an S3 server for those that need one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from helpers.faults import LAYOUTS, new_stores_in
 from helpers.s3 import FaultyServer
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What uses this runs once with a file a chunk and once with shards; on object stores there are shards anyway."""
+    with new_stores_in(request.param):
+        yield request.param
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ QUICK = 23  # every so many operations in the quick form
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+def folder(layout: str) -> Iterator[Path]:
     """A folder in memory where there is one: a killed process leaves the same files on any file system."""
     with quick_folder() as path:
         yield path

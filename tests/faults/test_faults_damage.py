@@ -20,16 +20,18 @@ from pairsym_dask.store.counts import iterate_rows, open_counts
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
-LABELS = {"users": np.array([f"user {n:03d}" for n in range(150)], object), "items": np.arange(11)}
+USERS = {"files": 150, "shards": 600}  # one block, or three of a shard
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def stores(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a counts store of several chunks of labels, and a model store of four sweeps, the first kept."""
     folder = tmp_path_factory.mktemp("sound")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "LABELS", 40)
-        counts = tiny_counts(folder / "counts.zarr", labels=LABELS)
+        users = USERS[layout]
+        labels = {"users": np.array([f"user {n:03d}" for n in range(users)], object), "items": np.arange(11)}
+        counts = tiny_counts(folder / "counts.zarr", users, labels=labels)
         run_fit(counts, folder / "model.zarr", 4, keep=[1])
         yield folder
 
@@ -93,6 +95,12 @@ def kind_of(path: Path, root: Path) -> str:
     ) + ("/" + ("chunk" if parts[-1].startswith("c.") else "commit" if parts[-2:-1] == ("commits",) else parts[-1]))
 
 
+def is_chunk(path: Path) -> bool:
+    """Whether a file is a chunk that answers are made of, or a shard of such; only the next sweep reads the others."""
+    chunk = path.name.startswith("c.") and path.parent.name != "next"
+    return chunk or (path.suffix == ".shard" and not path.name.startswith("users_next"))
+
+
 def damage_once(sound: Path, work: Path, rng: random.Random, kinds: dict[str, list[Path]], newest_receipt: Path) -> str:
     """Damage one file of a copy and see that it is found; damage and kind of file, "" if no byte changed."""
     kind = rng.choice(sorted(kinds))
@@ -137,11 +145,11 @@ def damages(stores: Path, folder: Path, name: str, number: int, seed: int) -> di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counts.zarr", "model.zarr"])
-def test_every_damage_is_found(name: str, stores: Path, tmp_path: Path) -> None:
+def test_every_damage_is_found(name: str, layout: str, stores: Path, tmp_path: Path) -> None:
     found = damages(stores, tmp_path, name, 300, 0)
     assert sum(found.values()) == 300
     assert {key.split()[0] for key in found} == {damage.__name__ for damage in DAMAGES}
-    assert len({key.split(None, 1)[1] for key in found}) > 10
+    assert len({key.split(None, 1)[1] for key in found}) > (10 if layout == "files" or name == "counts.zarr" else 7)
 
 
 @pytest.mark.long
@@ -174,14 +182,14 @@ def test_damaged_chunks_are_errors_for_readers_not_numbers(stores: Path, tmp_pat
     shutil.copytree(stores, work)
     read_everything(work)
     newest = next((work / "model.zarr").glob("generation-00004-*"))
-    chunks = [p for p in files_of(work / "counts.zarr") + files_of(newest) if p.name.startswith("c.")]
-    chunks = [p for p in chunks if p.parent.name != "next"]  # only the next sweep reads those
+    chunks = [p for p in files_of(work / "counts.zarr") + files_of(newest) if is_chunk(p)]
     rng = random.Random(3)
     for path in chunks:
         saved = path.read_bytes()
-        for damage in (flip, truncate, empty, delete):
+        name = path.name if path.suffix == ".shard" else path.parent.name
+        for damage in (flip, truncate, empty, delete, *(flip,) * (20 if path.suffix == ".shard" else 0)):
             damage(path, rng, [])
-            with pytest.raises(DamagedStoreError, match=path.parent.name):
+            with pytest.raises(DamagedStoreError, match=name):
                 read_everything(work)
             path.write_bytes(saved)
 
@@ -198,13 +206,17 @@ def test_a_lost_commit_record_is_damage_not_a_younger_store(stores: Path, tmp_pa
         ModelStore(work).commits()
 
 
-@pytest.mark.parametrize("victim", ["chunk", "commit", "lost commit", "zarr.json"])
-def test_a_damaged_newest_sweep_is_set_aside_only_when_asked(victim: str, stores: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["chunk", "list", "commit", "lost commit", "zarr.json"])
+def test_a_damaged_newest_sweep_is_set_aside_only_when_asked(
+    victim: str, layout: str, stores: Path, tmp_path: Path
+) -> None:
     shutil.copytree(stores, tmp_path, dirs_exist_ok=True)
     counts, store = open_counts(tmp_path / "counts.zarr"), tmp_path / "model.zarr"
     wanted = all_bits(store)
     path = {
-        "chunk": newest_of(store, "items/mean/c.0.0"),
+        "chunk": newest_of(store, "items/mean/c.0.0" if layout == "files" else "00/items.0.shard"),
+        # The commit itself lists chunks that are files.
+        "list": newest_of(store, "users/bias/c.0" if layout == "files" else "manifest.json"),
         "commit": store / "commits/00004.json",
         "lost commit": store / "commits/00004.json",
         "zarr.json": store / "zarr.json",
@@ -233,10 +245,10 @@ def test_nothing_is_set_aside_in_a_sound_store(stores: Path, tmp_path: Path) -> 
     assert not list((tmp_path / "model.zarr").glob("damaged-*"))
 
 
-def test_a_store_without_a_sound_sweep_is_refused(stores: Path, tmp_path: Path) -> None:
+def test_a_store_without_a_sound_sweep_is_refused(layout: str, stores: Path, tmp_path: Path) -> None:
     shutil.copytree(stores, tmp_path, dirs_exist_ok=True)
     counts, store = open_counts(tmp_path / "counts.zarr"), tmp_path / "model.zarr"
-    for path in store.glob("generation-*/users/mean/c.*"):
+    for path in store.glob(f"generation-*/{'users/mean/c.*' if layout == 'files' else '*/users.*.shard'}"):
         path.unlink()
     with pytest.raises(StoreError, match="no sound sweep any more; start again with another path"):
         run_fit(counts, store, 5, discard_damaged=True)

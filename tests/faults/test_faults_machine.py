@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.fixture(scope="module")
-def life(tmp_path_factory: pytest.TempPathFactory) -> type[Life]:
+def life(layout: str, tmp_path_factory: pytest.TempPathFactory) -> type[Life]:
     folder = tmp_path_factory.mktemp("life")
     Life.counts = tiny_counts(folder / "counts.zarr", users=40, items=5)
     run_fit(Life.counts, folder / "reference.zarr", LAST)

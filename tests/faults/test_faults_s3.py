@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.faults import LAYOUTS, all_bits, chunk_bits, new_stores_in, quick_folder, run_fit, tiny_counts
 from helpers.s3 import SECRET, FaultyServer, Request, drop, fetch, nothing
 
 import pairsym_dask as ps
@@ -39,10 +39,18 @@ def counts(options: dict[str, Any]) -> Counts:
 
 
 @pytest.fixture(scope="module")
-def reference(local_counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    path = tmp_path_factory.mktemp("reference") / "model.zarr"
-    run_fit(local_counts, path, 3)
-    return all_bits(path)
+def references(local_counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Undisturbed fits on disk by layout."""
+    folder = tmp_path_factory.mktemp("reference")
+    for layout in LAYOUTS:
+        with new_stores_in(layout):
+            run_fit(local_counts, folder / layout, 3)
+    return {layout: folder / layout for layout in LAYOUTS}
+
+
+@pytest.fixture(scope="module")
+def reference(references: dict[str, Path]) -> list[str]:
+    return all_bits(references["shards"])
 
 
 @pytest.fixture
@@ -52,19 +60,33 @@ def url(server: FaultyServer) -> Iterator[str]:
 
 
 def test_a_fit_on_s3_has_the_same_bits_and_keeps_the_same_sweeps(
-    counts: Counts, reference: list[str], options: dict[str, Any], url: str
+    counts: Counts, references: dict[str, Path], options: dict[str, Any], url: str
 ) -> None:
     run_fit(counts, url, 2, storage_options=options)
     run_fit(counts, url, 3, storage_options=options)
-    assert all_bits(url, options) == reference
+    assert all_bits(url, options) == all_bits(references["shards"])
+    assert chunk_bits(ModelStore(url, options)) == chunk_bits(ModelStore(references["files"]))
     report = verify(url, options)
     assert report.sound, str(report)
-    assert report.files > 60
+    assert report.files == 1 + 4 + 2 * 6  # the mark, commits; three shards, their list, zarr.json and receipt
     assert len([n for n in open_storage(url, options).folders() if n.startswith("generation-")]) == 2
     assert open_storage(url, options).keys("lock") == []
     assert verify("s3://bucket/counts.zarr", options).sound
     model = ps.load(url, storage_options=options)  # finds its counts store by itself
     assert len(model.recommend([0, 1], n=3)) > 0
+
+
+def test_a_store_on_s3_that_began_with_a_file_a_chunk_goes_on_with_it(
+    counts: Counts, references: dict[str, Path], options: dict[str, Any], url: str
+) -> None:
+    store = ModelStore(url, options)
+    store.create(sharded=False)
+    for sweeps in (1, 3):
+        run_fit(counts, url, sweeps, storage_options=options)
+    assert [commit.record["version"] for commit in store.commits()] == [1, 1, 1, 1]
+    assert all_bits(url, options) == all_bits(references["files"])
+    assert verify(url, options).sound
+    assert len(ps.load(url, storage_options=options).recommend([0, 1], n=3)) > 0
 
 
 def test_credentials_are_in_no_object_and_no_message(counts: Counts, options: dict[str, Any], url: str) -> None:
@@ -84,7 +106,7 @@ def test_credentials_are_in_no_object_and_no_message(counts: Counts, options: di
 def test_damage_on_s3_is_found(counts: Counts, options: dict[str, Any], url: str) -> None:
     run_fit(counts, url, 1, storage_options=options)
     storage = open_storage(url, options)
-    key = next(key for key in storage.keys() if key.startswith("generation-00001") and key.endswith("items/mean/c.0.0"))
+    key = next(key for key in storage.keys() if key.startswith("generation-00001") and key.endswith("items.0.shard"))
     data = storage.read(key)
     storage.write(key, data[:-1] + bytes([data[-1] ^ 1]))
     assert not verify(url, options).sound
@@ -185,9 +207,9 @@ def races(number: int, counts: Counts, reference: list[str], make: Callable[[int
 
 @pytest.mark.usefixtures("lawless")
 def test_two_drivers_on_disk_have_one_winner_a_sweep(
-    local_counts: Counts, reference: list[str], tmp_path: Path
+    layout: str, local_counts: Counts, references: dict[str, Path], tmp_path: Path
 ) -> None:
-    races(5, local_counts, reference, lambda n: tmp_path / f"{n}.zarr")
+    races(5, local_counts, all_bits(references[layout]), lambda n: tmp_path / f"{n}.zarr")
 
 
 @pytest.mark.usefixtures("lawless")
@@ -200,10 +222,13 @@ def test_two_drivers_on_s3_have_one_winner_a_sweep(
 @pytest.mark.long
 @pytest.mark.usefixtures("lawless")
 def test_long_races(
-    local_counts: Counts, counts: Counts, reference: list[str], options: dict[str, Any], url: str, tmp_path: Path
-) -> None:
-    print("\ndisk:", races(60, local_counts, reference, lambda n: tmp_path / f"{n}.zarr"))
-    print("S3:", races(60, counts, reference, lambda n: f"{url}-{n}", options))
+    layout: str, local_counts: Counts, counts: Counts, references: dict[str, Path], options: dict[str, Any], url: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    wanted = all_bits(references[layout])
+    print(f"\ndisk, {layout}:", races(60, local_counts, wanted, lambda n: tmp_path / f"{n}.zarr"))
+    if layout == "shards":
+        print("S3:", races(60, counts, wanted, lambda n: f"{url}-{n}", options))
 
 
 def test_of_two_drivers_that_heed_the_lock_one_is_refused_on_s3(

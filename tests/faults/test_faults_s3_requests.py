@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.faults import all_bits, new_stores_in, quick_folder, run_fit, tiny_counts
 from helpers.s3 import SECRET, FaultyServer, Watch, drop, fetch, nothing
 
 from pairsym_dask.errors import StoreError
+from pairsym_dask.store import writers
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.verify import verify
 
@@ -19,6 +20,14 @@ pytestmark = [pytest.mark.s3, pytest.mark.filterwarnings("ignore::DeprecationWar
 
 SWEEPS = 1
 FAULTS = ("fail", "lost")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_turn() -> Iterator[None]:
+    """Requests in a fixed order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "IN_TURN", True)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +38,8 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
 @pytest.fixture(scope="module")
 def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = tmp_path_factory.mktemp("reference") / "model.zarr"
-    run_fit(counts, path, SWEEPS)
+    with new_stores_in("shards"):
+        run_fit(counts, path, SWEEPS)
     return all_bits(path)
 
 

@@ -157,11 +157,13 @@ def test_a_fit_removes_only_its_own(
         target, "notes.txt", "film.mp4.partial", "removed-photos/a", "generation-gap/a", "commits/notes.txt",
         "lock/00000.txt", "lock/my.json", "lock/0.clock", "attempts/a.json", f"{first}/notes.txt",
         f"{first}/users/mean/plot.png", f"{attempt}/items/a.csv",
+        f"{first}/00/plot.png", f"{first}/0g/users.0.shard",
     )  # fmt: skip
-    leave(target, f"{attempt}/items/mean/c.0.0", f"{attempt}/zarr.json")
+    leave(target, f"{attempt}/items/mean/c.0.0", f"{attempt}/zarr.json", f"{attempt}/1f/users.31.shard")
     run_fit(counts, path, 4, storage_options=options)
     check()
-    assert target.keys(first) == [f"{first}/notes.txt", f"{first}/users/mean/plot.png"]
+    left = ("00/plot.png", "0g/users.0.shard", "notes.txt", "users/mean/plot.png")
+    assert target.keys(first) == [f"{first}/{name}" for name in left]
     assert target.keys(attempt) == [f"{attempt}/items/a.csv"]
     assert verify(path, options).sound
     assert len(all_bits(path, options)) == 5
@@ -174,7 +176,7 @@ def test_what_is_set_aside_as_damaged_takes_nothing_along_to_its_end(
     newest = next(name for name in target.folders() if name.startswith("generation-00002-"))
     leave(target, f"{newest}/users/notes.txt")
     check = leave(target, "notes.txt")
-    target.write(next(key for key in target.keys(newest) if "/users/mean/c." in key), b"")
+    target.write(next(key for key in target.keys(newest) if key.endswith("/users.0.shard")), b"")
     with pytest.warns(UserWarning, match="set aside as damaged"):
         run_fit(counts, target.url, 3, storage_options=options, discard_damaged=True)
     check()

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts
+from helpers.faults import all_bits, new_stores_in, quick_folder, run_fit, tiny_counts
 from helpers.s3 import FaultyServer, Request, Watch, drop, fetch, nothing
 from helpers.stopped import Driver, impatient
 
 from pairsym_dask.errors import StoreError
+from pairsym_dask.store import writers
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.remote import RemoteStorage
@@ -62,6 +63,14 @@ def lacks_space(fit: Callable[[int], Any], store: ModelStore) -> None:
 ENDS = [ends_without_the_sweep, commits_the_sweep, dies_after_cleaning_up, lacks_space]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def in_turn() -> Iterator[None]:
+    """Requests in a fixed order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "IN_TURN", True)
+        yield
+
+
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
     return tiny_counts(tmp_path_factory.mktemp("counts") / "counts.zarr", users=40, items=5)
@@ -70,7 +79,8 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
 @pytest.fixture(scope="module")
 def reference(counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = tmp_path_factory.mktemp("reference") / "model.zarr"
-    run_fit(counts, path, SWEEPS + 1)
+    with new_stores_in("shards"):
+        run_fit(counts, path, SWEEPS + 1)
     return all_bits(path)
 
 

@@ -89,7 +89,7 @@ ENDS: list[Callable[[Counts, Path, Any], None]] = [
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+def folder(layout: str) -> Iterator[Path]:
     with quick_folder() as path:
         yield path
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import dask
 import numpy as np
+import pytest
 import scipy.sparse
 
 from pairsym_dask.settings import SIDES, Settings
-from pairsym_dask.store import local, lock, writers
+from pairsym_dask.store import local, lock, shards, writers
 from pairsym_dask.store.commit import Commit
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.store.counts_writer import begin, finish, write_labels, write_marginal, write_tile
@@ -77,10 +78,35 @@ def run_fit(counts: Counts, path: Any, sweeps: int = 2, **options: Any) -> Commi
         return fit(counts, settings, ModelStore(path, storage_options), sweeps=sweeps, **options)
 
 
+LAYOUTS = ("files", "shards")
+
+
+@contextmanager
+def new_stores_in(layout: str) -> Iterator[None]:
+    """Model stores that begin meanwhile on a local disk have a file a chunk, or shards of many blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        if layout == "shards":
+            patch.setattr(shards, "PLAIN_FILES", 0)
+            patch.setattr(shards, "LEAST_SHARDS", 1)
+        yield
+
+
 def bits(commit: Commit) -> str:
     """One digest of a committed state: every array and every scalar."""
     files = {key: value for key, value in commit.record["files"].items() if not key.endswith("zarr.json")}
     return digest(repr((sorted(files.items()), sorted(commit.record["scalars"].items()))).encode())
+
+
+def chunk_bits(store: ModelStore) -> dict[str, str]:
+    """Digests of the newest sweep's chunks as zarr would have them, in whatever layout they are, and of its scalars."""
+    commit = store.commits()[-1]
+    blocks = ((spec, k, commit.sealed.read_block(spec, *spec.index(k))) for spec, k in _blocks(commit))
+    found = {spec.key(*spec.index(k)): digest(spec.encode(values)) for spec, k, values in blocks}
+    return found | dict(commit.record["scalars"])
+
+
+def _blocks(commit: Commit) -> list[tuple[Any, int]]:
+    return [(spec, k) for spec in commit.arrays.values() for k in range(spec.grid[0])]
 
 
 def all_bits(path: Any, storage_options: dict[str, Any] | None = None) -> list[str]:

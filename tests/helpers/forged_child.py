@@ -25,6 +25,7 @@ import dask
 import pandas as pd
 
 import pairsym_dask as ps
+from helpers.faults import new_stores_in
 from helpers.forger import Forger, link_copy
 from helpers.forgeries import forge
 from pairsym_dask.errors import PairsymError
@@ -33,7 +34,9 @@ from pairsym_dask.store.verify import verify
 
 ROOM = 768 * 2**20  # bytes that a process may take beside what it has when it is warm
 CPU_SECONDS, SECONDS = 30.0, 300.0  # of one forgery, at most
-MODELS = {"model.zarr": "variational", "chain.zarr": "gibbs"}  # what forgeries are made of, and how it was fitted
+MODELS = {  # what forgeries are made of, and how it was fitted
+    "model.zarr": "variational", "chain.zarr": "gibbs", "shards.zarr": "variational", "shards-of-chain.zarr": "gibbs",
+}  # fmt: skip
 NEW = pd.DataFrame({"user": ["u000", "new"], "item": [3, 77]})
 
 
@@ -43,9 +46,11 @@ def make(folder: Path) -> None:
     pairs = [(f"u{i:03}", j, 1 + (i * j) % 3) for i in range(users) for j in range(items) if (i * 7 + j * 5) % 4 == 0]
     frame = pd.DataFrame(pairs, columns=["user", "item", "count"])
     counts = ps.ingest(frame, folder / "counts.zarr", count="count")
-    ps.PairedSymbols(factors=2).fit(counts, folder / "model.zarr", sweeps=2, progress=False, threads=1)
-    chain = ps.PairedSymbols(factors=2, inference="gibbs")
-    chain.fit(counts, folder / "chain.zarr", sweeps=2, burn=0, thin=1, progress=False, threads=1)
+    for name, inference in MODELS.items():
+        draws = {"burn": 0, "thin": 1} if inference == "gibbs" else {}
+        with new_stores_in("shards" if name.startswith("shards") else "files"):
+            model = ps.PairedSymbols(factors=2, inference=inference)
+            model.fit(counts, folder / name, sweeps=2, progress=False, threads=1, **draws)
 
 
 def actions(folder: Path, name: str) -> dict[str, Callable[[], Any]]:

@@ -146,10 +146,10 @@ def model_values(forger: Forger) -> None:
     """Values of one chunk of the newest generations."""
     rng = forger.random
     for commit in forger.commits[-rng.choice([1, 2]) :]:
-        key = rng.choice(sorted(key for key in commit["files"] if "/c." in key))
-        spec, root = forger.specs[key.rsplit("/", 1)[0]], forger.model / commit["generation"]
-        changed = _values(forger, spec, (root / key).read_bytes()).tobytes()
-        forger.write_chunk(root, commit, key, changed if rng.random() < 0.9 else changed[:-1])
+        spec = rng.choice([forger.arrays[path] for path in sorted(forger.arrays)])
+        block = rng.randrange(spec.grid[0])
+        changed = _values(forger, spec, forger.read_chunk(commit, spec, block)).tobytes()
+        forger.replace_chunk(commit, spec, block, changed if rng.random() < 0.9 else changed[:-1])
     forger.reseal_commits()
 
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from pairsym_dask.store.arrays import ArraySpec
 from pairsym_dask.store.counts import open_counts
+from pairsym_dask.store.fields import MANIFEST
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.records import canonical, seal
+from pairsym_dask.store.shards import DIGEST
 from pairsym_dask.store.storage import digest
 
 STRANGE: list[Any] = [
@@ -59,7 +61,9 @@ class Forger:
         self.record = json.loads((self.counts / "counts.json").read_bytes())
         names = sorted((self.model / "commits").glob("*.json"))
         self.commits = [json.loads(name.read_bytes()) for name in names]
-        self.specs = counts_arrays(self.counts) | ModelStore(self.model).commits()[-1].arrays
+        newest = ModelStore(self.model).commits()[-1]
+        self.arrays, self.shards = newest.arrays, newest.shards
+        self.specs = counts_arrays(self.counts) | self.arrays
 
     # Making it all right again.
 
@@ -92,6 +96,49 @@ class Forger:
     def write_chunk(self, root: Path, record: dict[str, Any], key: str, data: bytes) -> None:
         put(root / key, data)
         record["files"][key] = [len(data), digest(data)]
+
+    # Generations, of either layout.
+
+    def listed(self, commit: dict[str, Any]) -> dict[str, Any]:
+        """The record that lists the files of a generation."""
+        if self.shards is None:
+            return commit
+        found: dict[str, Any] = json.loads((self.model / commit["generation"] / MANIFEST).read_bytes())
+        return found
+
+    def relist(self, commit: dict[str, Any], listed: dict[str, Any]) -> None:
+        """Write a changed list, if it is a file of its own."""
+        if self.shards is not None:
+            self.write_chunk(self.model / commit["generation"], commit, MANIFEST, canonical(listed))
+
+    def read_chunk(self, commit: dict[str, Any], spec: ArraySpec, block: int) -> bytes:
+        """The bytes of a chunk of a generation."""
+        root = self.model / commit["generation"]
+        if self.shards is None:
+            return (root / spec.key(*spec.index(block))).read_bytes()
+        group, number = self.shards.find(spec.path, block)
+        offset, size, _ = group.place(spec.path, block)
+        return (root / group.key(number)).read_bytes()[offset : offset + size]
+
+    def replace_chunk(self, commit: dict[str, Any], spec: ArraySpec, block: int, data: bytes) -> None:
+        """Put other bytes in the place of a chunk; in a shard they fill it."""
+        root = self.model / commit["generation"]
+        if self.shards is None:
+            self.write_chunk(root, commit, spec.key(*spec.index(block)), data)
+            return
+        group, number = self.shards.find(spec.path, block)
+        offset, size, place = group.place(spec.path, block)
+        shard = bytearray((root / group.key(number)).read_bytes())
+        shard[offset : offset + size] = data = data[:size].ljust(size, b"\1")
+        end = group.body_bytes(number)
+        shard[end + DIGEST * place : end + DIGEST * (place + 1)] = bytes.fromhex(digest(data))
+        self.write_shard(commit, group.key(number), bytes(shard), end)
+
+    def write_shard(self, commit: dict[str, Any], key: str, shard: bytes, end: int) -> None:
+        listed = self.listed(commit)
+        put(self.model / commit["generation"] / key, shard)
+        listed["files"][key] = [len(shard), digest(shard[end:])]
+        self.relist(commit, listed)
 
     # Records.
 

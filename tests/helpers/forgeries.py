@@ -9,6 +9,7 @@ from typing import Any
 
 from helpers.forged_chunks import counts_bytes, counts_values, model_numbers, model_values, rows_of_a_tile
 from helpers.forger import STRANGE, Forger, put
+from pairsym_dask.store.fields import MANIFEST
 from pairsym_dask.store.records import seal
 from pairsym_dask.store.storage import digest
 
@@ -65,7 +66,8 @@ def moved_pairs(forger: Forger) -> None:
 
 def model_shapes(forger: Forger) -> None:
     rng = forger.random
-    name, side = rng.choice(["rows", "blocks"]), rng.choice(["users", "items"])
+    names = [name for name in ("rows", "blocks", "shards") if name in forger.commits[0]]
+    name, side = rng.choice(names), rng.choice(["users", "items"])
     step = rng.choice([-1, 1, 64, -64, 1000])
     for commit in forger.commits:
         commit[name][side] += step
@@ -119,10 +121,50 @@ def texts(forger: Forger) -> None:
 
 def many_keys(forger: Forger) -> None:
     """A manifest of some thousand keys more."""
-    which = forger.record if forger.random.random() < 0.5 else forger.commits[-1]
+    commit = forger.commits[-1]
+    which = forger.record if forger.random.random() < 0.5 else forger.listed(commit)
     entry = which["files"]["zarr.json"]
     which["files"].update({f"by_user/index/c.{k}.9": entry for k in range(2000)})
+    if which is not forger.record:
+        forger.relist(commit, which)
     forger.reseal_counts()
+
+
+def lists(forger: Forger) -> None:
+    """A strange list of a generation's files, which its commit vouches for."""
+    commit = forger.commits[-1]
+    listed = forger.listed(commit)
+    if forger.shards is None or forger.random.random() < 0.8:
+        forger.change_field(listed["files"] if forger.random.random() < 0.7 else listed)
+        forger.relist(commit, listed)
+    else:
+        text = forger.random.choice([b"[" * 10**5, b"{}", b"null", b"", b'{"files":{}}', b'{"files":' + b"[" * 10**5])
+        forger.write_chunk(forger.model / commit["generation"], commit, MANIFEST, text)
+    forger.reseal_commits()
+
+
+def ends(forger: Forger) -> None:
+    """A shard whose end or size is another than it should be, which its list vouches for."""
+    rng, commit = forger.random, forger.commits[-1]
+    if forger.shards is None:
+        lists(forger)
+        return
+    group = forger.shards.groups[rng.choice(sorted(forger.shards.groups))]
+    number = rng.randrange(group.count)
+    shard, end = (forger.model / commit["generation"] / group.key(number)).read_bytes(), group.body_bytes(number)
+    change, at = rng.randrange(5), rng.randrange(end, len(shard))
+    if change == 0:
+        shard = shard[:at] + rng.randbytes(1) + shard[at + 1 :]
+    elif change == 1:
+        shard = shard[:at]
+    elif change == 2:
+        shard = shard[:end] + shard[end:] * 2
+    elif change == 3:
+        shard = shard[:-1]
+    else:
+        shard = shard[:-16] + rng.randbytes(16)
+    forger.write_shard(commit, group.key(number), shard, end)
+    forger.reseal_commits()
 
 
 def marks(forger: Forger) -> None:
@@ -220,6 +262,7 @@ KINDS: list[Callable[[Forger], None]] = [
     counts_field, counts_field, commit_field, commit_field, shapes, moved_pairs, model_shapes, counts_values,
     counts_values, counts_values, rows_of_a_tile, counts_bytes, counts_bytes, model_values, model_values,
     model_numbers, model_numbers, locks, texts, marks, files, addresses, orders, many_keys, attempts, packs,
+    lists, ends,
 ]  # fmt: skip
 
 

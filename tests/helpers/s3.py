@@ -31,7 +31,7 @@ class Request(NamedTuple):
         rest = self.path.partition("model.zarr/")[2] or "bucket"
         first = re.sub("-.*", "", rest.split("/")[0])
         last = rest.rsplit("/", 1)[-1]
-        return f"{self.method} {first}" + (" chunk" if last.startswith("c.") else "")
+        return f"{self.method} {first}" + (" chunk" if last.startswith("c.") or last.endswith(".shard") else "")
 
 
 Rule = Callable[[Request], Any]

@@ -14,7 +14,7 @@ from pairsym_dask.store import lock, model_store
 from pairsym_dask.store.disk import Disk
 from pairsym_dask.store.local import LocalStorage
 
-READS = ("read", "entry", "listing", "last_write", "folders")
+READS = ("read", "read_ranges", "entry", "listing", "last_write", "folders")
 Report = Callable[[int, float, float], None]
 
 

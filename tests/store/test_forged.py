@@ -273,13 +273,16 @@ def test_a_model_of_other_shapes_than_its_counts_is_refused_each_time(forger: Fo
         ("items/bias_precision", 0.0), ("items/selection", -1.0), ("items/selection", np.inf), ("users/bias", np.nan),
     ],
 )  # fmt: skip
-def test_a_posterior_that_cannot_be_is_refused(array: str, value: float, forger: Forger) -> None:
-    commit = forger.commits[-1]
-    key = next(key for key in sorted(commit["files"]) if key.startswith(f"{array}/c."))
-    root = forger.model / commit["generation"]
-    values = np.frombuffer((root / key).read_bytes(), forger.specs[array].dtype).copy()
+@pytest.mark.parametrize("model", ["model.zarr", "shards.zarr"])
+def test_a_posterior_that_cannot_be_is_refused(
+    model: str, array: str, value: float, base: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(base / "base", tmp_path / "work")
+    forger = Forger(tmp_path / "work", 0, model)
+    commit, spec = forger.commits[-1], forger.arrays[array]
+    values = np.frombuffer(forger.read_chunk(commit, spec, 0), spec.dtype).copy()
     values[0] = value
-    forger.write_chunk(root, commit, key, values.tobytes())
+    forger.replace_chunk(commit, spec, 0, values.tobytes())
     forger.reseal_commits()
     with pytest.raises(DamagedStoreError, match=f"{array}.*its values must be"):
         ps.load(forger.model).recommend("u000")
