@@ -8,7 +8,7 @@ What is real: the plan, the graphs of a whole sweep, their keys, manifests and s
 and workers, all in this process and on one event loop. What is simulated, by the clock alone:
 
 - arithmetic: a task sleeps as long as the cost model says on one core; where the weights of pairs are not at hand, a
-  step takes as long as the sums did beside;
+  step takes as long as the sums did, which made them;
 - the store: what a task reads and writes at --store bytes a second a worker, one after the other with arithmetic, but
   for the tables of the long side, which gathering tasks read while they compute. What a worker has read stays on its
   shelf as far as its budget goes; all shelves are empty at the beginning;
@@ -33,6 +33,7 @@ import pickle
 import selectors
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,6 +51,7 @@ class Clock:
     def __init__(self) -> None:
         self.skipped, self.task, self.busy, self._began = 0.0, 0.0, False, time.time()
         self.idle = 0.0  # between graphs, which does not count
+        self.network = 1e9  # bytes a second
 
     def now(self) -> float:
         return self.skipped
@@ -99,7 +101,11 @@ QUIET = {
     "distributed.worker.memory.terminate": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "1h",
+    "distributed.admin.tick.interval": "1h",  # else of every worker, fifty times a second
+    "distributed.admin.tick.cycle": "1h",
+    "distributed.scheduler.active-memory-manager.start": False,
     "distributed.scheduler.idle-timeout": None,
+    "distributed.scheduler.worker-ttl": None,
     "distributed.comm.timeouts.connect": "120s",
 }
 DIGEST = "0" * 32
@@ -254,7 +260,7 @@ class Sleeper:
         seconds, weights = self.seconds[name] * len(shares) * len(bundle), ("weights", bundle, shares)
         if name == "gather_products" and weights not in here.shelf:
             here.again += 1
-            seconds += self.seconds["gather_sums"] * len(shares) * len(bundle)
+            seconds += (self.seconds["gather_sums"] - self.seconds[name]) * len(shares) * len(bundle)
             moved += own * self.row
         elif name != "gather_products":
             moved += own * self.row
@@ -302,7 +308,8 @@ async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -
 def entries(job: Sleeper, specs: list[Any], blocks: Any) -> list[Any]:
     """Of a manifest, for some written blocks."""
     where = seal(None, "", {}, job.shards)  # type: ignore[arg-type]
-    return [(key, 8, DIGEST) for key in where.holders(specs, blocks)]
+    keys = where.holders(specs, blocks) if len(blocks) > 1 else dict.fromkeys(where.holder(s, blocks[0]) for s in specs)
+    return [(key, 8, DIGEST) for key in keys]
 
 
 update_each = each
@@ -356,25 +363,31 @@ def make_job(plan: Plan, settings: Settings, room: Room, options: argparse.Names
 
 
 class Aside:
-    """Counts what the event loop waits for that dask does in a thread beside it."""
+    """Counts what the event loop waits for that dask does in threads beside it: graphs and data being unpickled."""
 
-    def __init__(self, executor: Any) -> None:
-        self.waiting, self._submit = 0, executor.submit
-        executor.submit = self.submit
+    def __init__(self) -> None:
+        self.waiting = 0
 
-    def submit(self, *work: Any, **options: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        self.waiting += 1
-        future = self._submit(*work, **options)
-        # Once the loop has heard of it, and had a moment for what follows.
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.call_soon, self.done))
-        return future
+    def watch(self, executor: ThreadPoolExecutor) -> ThreadPoolExecutor:
+        start = executor.submit
+
+        def submit(*work: Any, **options: Any) -> Any:
+            loop = asyncio.get_running_loop()
+            self.waiting += 1
+            future = start(*work, **options)
+            future.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.call_soon, self.done))
+            return future
+
+        executor.submit = submit  # type: ignore[method-assign]
+        return executor
 
     def done(self) -> None:
+        time.sleep(0.002)  # the thread has still to tell dask
         self.waiting -= 1
 
 
-ASIDE = Aside(distributed.utils._offload_executor)
+ASIDE = Aside()
+ASIDE.watch(distributed.utils._offload_executor)
 
 
 class Jumping(selectors.DefaultSelector):
@@ -405,7 +418,15 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Timing(Scheduler):
-    """A scheduler that takes its time over every task."""
+    """A scheduler that takes its time over every task, and knows how quick the network is: dask would measure it."""
+
+    @property
+    def bandwidth(self) -> float:
+        return CLOCK.network
+
+    @bandwidth.setter
+    def bandwidth(self, found: float) -> None:
+        pass
 
     def handle_task_finished(self, *arguments: Any, **message: Any) -> None:
         CLOCK.skipped += CLOCK.task
@@ -517,6 +538,8 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         async with Timing(protocol="inproc", dashboard_address=None, dashboard=False) as scheduler:
             crew = [Worker(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(workers)]
             await asyncio.gather(*crew)
+            for worker in crew:
+                ASIDE.watch(worker.executors["default"])  # for tasks that are no coroutines
             async with Client(scheduler.address, asynchronous=True) as client:
                 executor = Simulated(loop, client, 0 if options.before else workers)
                 wall, taken, nodes, sent = await asyncio.to_thread(sweep, job, executor, manifest)
@@ -561,7 +584,7 @@ def main() -> None:
     parser.add_argument("--name", default="cluster", help="of the file of results")
     parser.add_argument("--results", default="workflows/results")
     options = parser.parse_args()
-    CLOCK.task = options.task
+    CLOCK.task, CLOCK.network = options.task, options.network
     logging.getLogger("distributed").setLevel(logging.ERROR)
     gc.disable()  # full collections of hundreds of schedulers' and workers' objects would be most of the real time
     lines = [
