@@ -2,7 +2,6 @@
 
     python workflows/benchmark_cluster.py --shape 1e9,1e7,1e11 --factors 64 --workers 16,64,256,512
     python workflows/benchmark_cluster.py --shape phone-apps --factors 20 --before      # one task a block, as it was
-    python workflows/benchmark_cluster.py --measure-task 64,256    # what a task costs a real scheduler
 
 What is real: the plan, the graphs of a whole sweep, their keys, manifests and small results; dask's scheduler, client
 and workers, all in this process and on one event loop. What is simulated, by the clock alone:
@@ -13,7 +12,7 @@ and workers, all in this process and on one event loop. What is simulated, by th
   for the tables of the long side, which gathering tasks read while they compute. What a worker has read stays on its
   shelf as far as its budget goes; all shelves are empty at the beginning;
 - the network: what a task is given and another worker made comes at --network bytes a second, manifests too;
-- the scheduler: --task seconds of its one core for every finished task;
+- the scheduler: --task seconds of its one core for every finished task (`benchmark_scheduler.py` measures them);
 - the driver: its own processor time, twice the pickling of graphs, and the unpickling of results.
 
 Nobody really waits: the event loop has a clock of its own, which jumps to the next one to wake where all sleep.

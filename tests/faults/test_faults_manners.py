@@ -118,15 +118,15 @@ def test_an_adaptive_cluster_starts_from_nothing(counts: Counts, reference: dict
 
 def _fail_once() -> None:
     """In a worker: the next write of a block fails as a disk does that is there again a moment later."""
-    from pairsym_dask.sweep import job
+    from pairsym_dask.store import sharded
 
-    write = job.write_block
+    write = sharded.write_block
 
     def fail(*arguments: Any, **options: Any) -> Any:
-        job.write_block = write
+        sharded.write_block = write
         raise OSError(5, "Input/output error")
 
-    job.write_block = fail
+    sharded.write_block = fail
 
 
 def test_a_failure_that_passes_is_tried_again(
