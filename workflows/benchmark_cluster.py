@@ -91,7 +91,7 @@ from pairsym_dask.sweep.job import Job, is_scattered  # noqa: E402
 from pairsym_dask.sweep.plan import Plan  # noqa: E402
 from pairsym_dask.sweep.room import Room, make_room  # noqa: E402
 from pairsym_dask.sweep.spread import table_traits  # noqa: E402
-from pairsym_dask.sweep.steps import Gathering, Stay  # noqa: E402
+from pairsym_dask.sweep.steps import Gathering  # noqa: E402
 
 QUIET = {
     "distributed.worker.memory.target": False,
@@ -248,7 +248,7 @@ class Sleeper:
         written = n * ((2 * plan.factors + 2) * plan.itemsize + 16) if name == "update_block" else 8 * n
         await self.work(self.seconds[name] * len(blocks), moved + written * len(blocks), 0.0, given)
 
-    async def gather(self, name: str, shares: range, bundle: range, given: Any) -> Lump:
+    async def gather(self, name: str, shares: range, bundle: range, given: Any, weighed: bool = False) -> Lump:
         plan, here = self.plan, site()
         part = len(shares) * len(bundle) / (len(plan.shares) * len(plan.places[plan.short]))
         own, pairs = len(bundle) * self.rows(plan.short), plan.pairs * part
@@ -257,7 +257,7 @@ class Sleeper:
         ahead = here.get(("tables", shares), self.row * users, plan.table_row * users, tables)
         moved = here.get(("tile", bundle, shares), 5 * pairs, (4 + plan.count_bytes) * pairs, kept)
         seconds, weights = self.seconds[name] * len(shares) * len(bundle), ("weights", bundle, shares)
-        if name == "gather_products" and weights not in here.shelf:
+        if name == "gather_products" and not weighed and weights not in here.shelf:
             here.again += 1
             seconds += (self.seconds["gather_sums"] - self.seconds[name]) * len(shares) * len(bundle)
             moved += own * self.row
@@ -320,16 +320,16 @@ async def gather_each(job: Sleeper, task: Any, shares: range, *arguments: Any) -
 
 
 async def gather_steps(
-    job: Sleeper, task: Any, shares: range, its: Any, what: Any, pieces: Any = (), *rest: Any
+    job: Sleeper, task: Any, shares: range, its: Any, what: Any, pieces: Any = (), last: bool = False, taken: Any = None
 ) -> Any:
-    return await job.gather(task.__name__, shares, what.blocks, (its, what, pieces))
+    return await job.gather(task.__name__, shares, what.blocks, (its, what, pieces, taken), bool(taken))
 
 
-async def stay(job: Sleeper, what: Any, shares: range, gathered: Any) -> Stay:  # in a thread it would stop no clock
+async def take_weights(job: Sleeper, what: Any, shares: range, gathered: Any) -> Lump:
     part = len(shares) * len(what.blocks) / (len(job.plan.shares) * len(job.plan.places[job.plan.short]))
     here = ("weights", what.blocks, shares) in site().shelf
-    await asyncio.sleep(OVERHEAD)
-    return Stay(round(job.plan.itemsize * job.plan.pairs * part) if here else 0)
+    await job.work(0.0, 0.0, 0.0, gathered)  # in a thread it would stop no clock
+    return Lump(int(here), round(job.plan.itemsize * job.plan.pairs * part), get_worker().address)
 
 
 async def pick(job: Sleeper, gathered: Lump, part: slice) -> Lump:
@@ -469,7 +469,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     kept = {name: getattr(tasks, name) for name in names}
     for name in names:
         setattr(tasks, name, globals()[name])
-    kept_stay, steps.stay = steps.stay, stay
+    kept_weights, steps.take_weights = steps.take_weights, take_weights
     taken: dict[str, float] = {}
     number = sent = 0
 
@@ -502,7 +502,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     finally:
         for name, value in kept.items():
             setattr(tasks, name, value)
-        steps.stay = kept_stay
+        steps.take_weights = kept_weights
 
 
 def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str, Any]:

@@ -337,11 +337,11 @@ class Passes(Attempt[Job]):
         ]
 
     def _stays(self, graph: Graph, bundle: range, rows: str, name: str) -> list[tuple[str]]:
-        """Nodes that say where the weights of a bundle's pairs are; on a cluster steps are best taken there."""
+        """Nodes with the weights of a bundle's pairs, for the steps; on a cluster, where others may take them."""
         runs = self._spread.shares if self.hands.threads else []
         made = [f"gather-{name}-{graph.tag}-{bundle[0]}-{run[0]}" for run in runs]
         return [
-            (graph.add("stay", f"{bundle[0]}-{run[0]}", by_steps.stay, graph.job, rows, run, key),)
+            (graph.add("weights", f"{bundle[0]}-{run[0]}", by_steps.take_weights, graph.job, rows, run, key),)
             for run, key in zip(runs, made, strict=True)
         ]
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.sizeof import sizeof
 
 from ..kernels import cold_gathered, gathered
 from ..kernels.gradients import SUMS, State
@@ -104,36 +103,31 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
     return out
 
 
-@dataclass(frozen=True)
-class Stay:
-    """So many bytes of weights are where this is: it is small, but dask moves it as if it were as large."""
+def take_weights(job: Job, what: Gathering, shares: range, gathered: Any) -> dict[tuple[int, int], np.ndarray]:
+    """W of a bundle's pairs as the process has kept them that has `gathered` its sums, by first block and group.
 
-    nbytes: int
-
-
-@sizeof.register(Stay)
-def _size(stay: Stay) -> int:
-    return stay.nbytes
-
-
-def stay(job: Job, what: Gathering, shares: range, gathered: Any) -> Stay:
-    """How many bytes of weights the process keeps that has `gathered` a bundle's sums."""
-    keys = (
-        what.weights_key(job, part, group)
+    They travel where steps are taken elsewhere, which takes less time than to make them again.
+    """
+    keys = {
+        (part[0], group): what.weights_key(job, part, group)
         for share in shares
         for group in job.plan.shares[share]
         for part in what.parts(job)
-    )
-    return Stay(sum(weights.nbytes for weights in map(SHELF.peek, keys) if weights is not None))
+    }
+    found = {where: SHELF.peek(key) for where, key in keys.items()}
+    SHELF.drop(set(keys.values()).__contains__)
+    return {where: weights for where, weights in found.items() if weights is not None}
 
 
 @on_worker
 def gather_products(
-    job: Job, what: Gathering, directions: list[np.ndarray], last: bool, share: int
-) -> list[np.ndarray]:
+    job: Job, what: Gathering, directions: list[np.ndarray], last: bool, taken: dict[tuple[int, int], np.ndarray],
+    share: int,
+) -> list[np.ndarray]:  # fmt: skip
     """Partial sums of W (z.p) z of a bundle of blocks over a share of the columns, p the blocks' directions.
 
-    Cold rows need no more than the number sum W (z.p)^2 for the `last` step.
+    W are `taken` from the process that has them, or on this one's shelf, or made again. Cold rows need no more than the
+    number sum W (z.p)^2 for the `last` step.
     """
     width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
     out = [np.zeros_like(direction[:, :1] if cold and last else direction) for direction in directions]
@@ -155,7 +149,10 @@ def gather_products(
             gathered.add_products(pairs, others, width, weights, directions[k], out[k])
 
     for group in job.plan.shares[share]:
-        kept = [SHELF.peek(what.weights_key(job, part, group)) for part in parts]
+        kept = [
+            taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
+            for part in parts
+        ]
         missing = {
             block - what.blocks.start
             for part, weights in zip(parts, kept, strict=True)

@@ -118,13 +118,14 @@ def gather_each(job: Any, task: Callable[..., Any], shares: range, *arguments: A
 
 @on_worker
 def gather_steps(
-    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), *last: bool,
+    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), last: bool = False,
+    taken: Any = None,
 ) -> Any:  # fmt: skip
     """`gather_each` for the steps of a bundle of blocks; the directions, if there are some, come in pieces.
 
-    After whether a step is the last one may come where its weights are, which is for the scheduler alone.
+    So may the pairs' weights, `taken` from the process that made them.
     """
-    steps = ([direction for piece in pieces for direction in piece], last[0]) if pieces else ()
+    steps = ([direction for piece in pieces for direction in piece], last, taken or {}) if pieces else ()
     return _alone(gather_each)(job, task, shares, replace(what, its=its), *steps)
 
 
