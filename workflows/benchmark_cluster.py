@@ -2,31 +2,37 @@
 
     python workflows/benchmark_cluster.py --shape 1e9,1e7,1e11 --factors 64 --workers 16,64,256,512
     python workflows/benchmark_cluster.py --shape phone-apps --factors 20 --before      # one task a block, as it was
-    python workflows/benchmark_cluster.py --shape 1e9,1e7,1e11 --factors 64 --workers 256 --store 1e9
 
 What is real: the plan, the graphs of a whole sweep, their keys, manifests and small results; dask's scheduler, client
-and workers, all in this process and on one event loop. What is simulated: tasks sleep as long as the cost model says
-their arithmetic takes on one core; large arrays are stand-ins that say how large they are, and a task that is given
-some waits until they would have come at --network bytes a second, as if all came from elsewhere; with --store also
-for what it reads and writes at so many bytes a second. Nothing is committed.
+and workers, all in this process and on one event loop. What is simulated, by the clock alone:
 
-Nobody really waits: the event loop has a clock of its own, which jumps to the next one to wake where all sleep. It also
-moves on by --task seconds whenever the scheduler hears of a finished task, as its one core would be busy for so long
-(0.95 ms is what a scheduler in a process of its own took, on a busy machine), by the processor time that the driver
-takes between graphs, and by twice what it takes to pickle a graph. Processor time of the simulation itself does not
-count, nor does other work on the machine. --part runs a part of the blocks: users and items are fewer.
+- arithmetic: a task sleeps as long as the cost model says on one core; where the weights of pairs are not at hand, a
+  step takes as long as the sums did, which made them;
+- the store: what a task reads and writes at --store bytes a second a worker, one after the other with arithmetic, but
+  for the tables of the long side, which gathering tasks read while they compute. What a worker has read stays on its
+  shelf as far as its budget goes; all shelves are empty at the beginning;
+- the network: what a task is given and another worker made comes at --network bytes a second, manifests too;
+- the scheduler: --task seconds of its one core for every finished task (`benchmark_scheduler.py` measures them);
+- the driver: its own processor time, twice the pickling of graphs, and the unpickling of results.
+
+Nobody really waits: the event loop has a clock of its own, which jumps to the next one to wake where all sleep.
+Processor time of the simulation itself does not count, nor does other work on the machine; nothing is committed. --part
+runs a part of the blocks: users and items are fewer. --before is one task a block, bundles within a tile block,
+precisions read although they are not needed, and nothing read ahead.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import pickle
 import selectors
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +50,7 @@ class Clock:
     def __init__(self) -> None:
         self.skipped, self.task, self.busy, self._began = 0.0, 0.0, False, time.time()
         self.idle = 0.0  # between graphs, which does not count
+        self.network = 1e9  # bytes a second
 
     def now(self) -> float:
         return self.skipped
@@ -59,25 +66,32 @@ CLOCK = Clock()
 time.time = CLOCK.time  # before distributed takes it for its measurements
 
 import dask  # noqa: E402
+import distributed.utils  # noqa: E402
 import numpy as np  # noqa: E402
 from dask.sizeof import sizeof  # noqa: E402
-from distributed import Client, Scheduler, Worker  # noqa: E402
+from distributed import Client, Scheduler, Worker, get_worker  # noqa: E402
 
 from pairsym_dask.kernels.layout import padded_width, statistics_size  # noqa: E402
 from pairsym_dask.pairs.simulate import PRESETS  # noqa: E402
+from pairsym_dask.report.projection import Rates, in_shards  # noqa: E402
 from pairsym_dask.run.bundles import Hands  # noqa: E402
 from pairsym_dask.run.execute import as_named  # noqa: E402
 from pairsym_dask.run.progress import Progress  # noqa: E402
 from pairsym_dask.settings import SIDES, Settings  # noqa: E402
 from pairsym_dask.store.arrays import Sealed  # noqa: E402
 from pairsym_dask.store.commit import generation_arrays  # noqa: E402
-from pairsym_dask.sweep import tasks  # noqa: E402
+from pairsym_dask.store.sharded import seal  # noqa: E402
+from pairsym_dask.store.shards import Shards  # noqa: E402
+from pairsym_dask.sweep import steps, tasks  # noqa: E402
 from pairsym_dask.sweep.background import Background  # noqa: E402
 from pairsym_dask.sweep.costs import FINISH, GATHER, START, STEP, UPDATE, pass_seconds, sweep_seconds  # noqa: E402
 from pairsym_dask.sweep.elbo import SideSums  # noqa: E402
 from pairsym_dask.sweep.graphs import Passes, Weights  # noqa: E402
-from pairsym_dask.sweep.job import Job  # noqa: E402
-from pairsym_dask.sweep.plan import Plan, Room, make_room  # noqa: E402
+from pairsym_dask.sweep.job import Job, is_scattered  # noqa: E402
+from pairsym_dask.sweep.plan import Plan  # noqa: E402
+from pairsym_dask.sweep.room import Room, make_room  # noqa: E402
+from pairsym_dask.sweep.spread import table_traits  # noqa: E402
+from pairsym_dask.sweep.steps import Gathering  # noqa: E402
 
 QUIET = {
     "distributed.worker.memory.target": False,
@@ -86,18 +100,27 @@ QUIET = {
     "distributed.worker.memory.terminate": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "1h",
+    "distributed.admin.tick.interval": "1h",  # else of every worker, fifty times a second
+    "distributed.admin.tick.cycle": "1h",
+    "distributed.scheduler.active-memory-manager.start": False,
     "distributed.scheduler.idle-timeout": None,
+    "distributed.scheduler.worker-ttl": None,
     "distributed.comm.timeouts.connect": "120s",
 }
 DIGEST = "0" * 32
 
 
+OVERHEAD = 1e-3  # seconds of a worker for any task; one that took no time at all would break dask's stealing of work
+ENTRY = 100  # bytes of a manifest's entry as it travels
+
+
 @dataclass(frozen=True)
 class Lump:
-    """Arrays of some blocks that are not there; how large they are."""
+    """Arrays of some blocks that are not there; how large they are, and who made them."""
 
     blocks: int
     each: int  # bytes
+    where: str = ""
 
     def __len__(self) -> int:
         return self.blocks
@@ -112,6 +135,53 @@ def _size(lump: Lump) -> int:
     return lump.nbytes
 
 
+class Site:
+    """What a worker has at hand: kept on its shelf, or sent to it before."""
+
+    def __init__(self) -> None:
+        self.shelf: set[Any] = set()
+        self.kept = self.read = self.came = 0.0
+        self.whole: Any = None  # which table of all the short side it has
+        self.met: dict[int, Any] = {}
+        self.again = 0  # steps whose weights were not here
+
+    def get(self, key: Any, coded: float, decoded: float, limit: float) -> float:
+        """Bytes to read for something that takes so many on the shelf."""
+        if key in self.shelf:
+            return 0.0
+        self.put(key, decoded, limit)
+        self.read += coded
+        return coded
+
+    def put(self, key: Any, decoded: float, limit: float) -> None:
+        if self.kept + decoded <= limit and key not in self.shelf:
+            self.shelf.add(key)
+            self.kept += decoded
+
+    def given(self, things: Any) -> float:
+        """Bytes that come to a task with its arguments."""
+        came = 0.0
+        for thing in things:
+            if isinstance(thing, list | tuple):
+                came += self.given(thing)
+            elif isinstance(thing, Lump) and thing.where != get_worker().address:
+                came += thing.nbytes
+            elif isinstance(thing, Gathering):
+                came += self.given((thing.own, thing.its))
+            elif isinstance(thing, Sealed) and id(thing) not in self.met:
+                self.met[id(thing)] = thing
+                came += ENTRY * len(thing.manifest)
+        self.came += came
+        return came
+
+
+SITES: dict[str, Site] = {}
+
+
+def site() -> Site:
+    return SITES.setdefault(get_worker().address, Site())
+
+
 @dataclass(frozen=True)
 class Sleeper:
     """A job whose kernels sleep: seconds of a step by the name of its task."""
@@ -121,22 +191,38 @@ class Sleeper:
     settings: Settings
     specs: dict[str, Any]
     seconds: dict[str, float]
-    bytes: dict[str, float]  # that a step moves from and to the store
+    before: bool
     network: float
     store: float  # bytes a second, 0 where it costs nothing
     folder: str = "generation-1"
     storage: Any = None
-    shards: Any = None
+    shards: Shards | None = None
     turn: Any = None
     discount: Any = None
     tags: dict[str, Any] = field(default_factory=dict)
     part = Job.part
 
-    async def work(self, task: Any, steps: float, *given: Any) -> None:
-        name = task if isinstance(task, str) else task.__name__
-        came = sum(lump.nbytes for lump in given if isinstance(lump, Lump))
-        moved = self.bytes.get(name, 0.0) * steps / self.store if self.store else 0.0
-        await asyncio.sleep(self.seconds[name] * steps + came / self.network + moved)
+    async def work(self, seconds: float, moved: float, ahead: float, *given: Any) -> None:
+        """Take so many seconds of arithmetic and for bytes of the store, some of them beside the arithmetic."""
+        came = site().given(given)
+        if self.store:
+            both = seconds + ahead / self.store if self.before else max(seconds, ahead / self.store)
+            seconds = both + moved / self.store
+        await asyncio.sleep(OVERHEAD + seconds + came / self.network)
+
+    @property
+    def row(self) -> float:
+        """Bytes that a row of a table is made of."""
+        traits = 2 * self.plan.factors if self.before else table_traits(self.plan)
+        return (traits + 2) * self.plan.itemsize + 8.0
+
+    @property
+    def scattered(self) -> bool:
+        return not self.before and is_scattered(self.plan, self.room)
+
+    def rows(self, side: str) -> float:
+        """Of a block."""
+        return self.plan.cuts[side].rows / len(self.plan.places[side])
 
     def sums(self, name: str) -> int:
         """Bytes of what a block of the short side has gathered."""
@@ -145,100 +231,162 @@ class Sleeper:
             return rows * padded_width(self.plan.factors) * self.plan.itemsize
         return rows * self.plan.row_numbers * self.plan.itemsize
 
+    async def blocks(self, name: str, side: str, blocks: Any, given: Any) -> None:
+        """Blocks of the long side: their pairs and rows are read, and the table of all the short side."""
+        plan, here, limit = self.plan, site(), 0 if self.scattered else self.room.cache
+        n, pairs = self.rows(side), plan.pairs / len(plan.places[side])
+        moved = 0.0
+        for block in blocks:
+            moved += here.get(("pairs", side, block), 5 * pairs, (4 + plan.count_bytes) * pairs, limit)
+            key = ("table", side, block, "new" if name == "finish_block" else "old")
+            moved += here.get(key, self.row * n, plan.table_row * n, 0)
+            if name == "update_block":
+                here.put(("table", side, block, "new"), plan.table_row * n, 0 if self.scattered else self.room.tables)
+        if here.whole != name:
+            here.whole = name
+            moved += self.row * plan.cuts[plan.short].rows
+        written = n * ((2 * plan.factors + 2) * plan.itemsize + 16) if name == "update_block" else 8 * n
+        await self.work(self.seconds[name] * len(blocks), moved + written * len(blocks), 0.0, given)
+
+    async def gather(self, name: str, shares: range, bundle: range, given: Any, weighed: bool = False) -> Lump:
+        plan, here = self.plan, site()
+        part = len(shares) * len(bundle) / (len(plan.shares) * len(plan.places[plan.short]))
+        own, pairs = len(bundle) * self.rows(plan.short), plan.pairs * part
+        users = plan.cuts[plan.short].columns * len(shares) / len(plan.shares)
+        kept, tables = (0, 0) if self.scattered else (self.room.cache, self.room.tables)
+        ahead = here.get(("tables", shares), self.row * users, plan.table_row * users, tables)
+        moved = here.get(("tile", bundle, shares), 5 * pairs, (4 + plan.count_bytes) * pairs, kept)
+        seconds, weights = self.seconds[name] * len(shares) * len(bundle), ("weights", bundle, shares)
+        if name == "gather_products" and not weighed and weights not in here.shelf:
+            here.again += 1
+            seconds += (self.seconds["gather_sums"] - self.seconds[name]) * len(shares) * len(bundle)
+            moved += own * self.row
+        elif name != "gather_products":
+            moved += own * self.row
+            if plan.steps:
+                here.put(weights, plan.itemsize * pairs, self.room.cache)
+        await self.work(seconds, moved, ahead, given)
+        return Lump(len(bundle), self.sums(name), get_worker().address)
+
 
 # The tasks of a cluster, as `sweep/tasks.py` has them.
 
 
 async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -> Any:
-    blocks = arguments[own[-1]]
-    await job.work(task, len(blocks), *arguments)
-    name, k = task.__name__, job.plan.factors
+    blocks, name, short = arguments[own[-1]], task.__name__, job.plan.short
+    values = job.rows(short) * ((2 * job.plan.factors + 2) * job.plan.itemsize + 16)
+    if name in ("update_block", "finish_block"):
+        await job.blocks(name, job.plan.long, blocks, arguments)
+    else:
+        written = values if name in ("settle_block", "solve_block") else 0.0
+        read = job.rows(short) * job.row if name in ("begin_block", "solve_block") else 0.0
+        await job.work(job.seconds[name] * len(blocks), (read + written) * len(blocks), 0.0, arguments)
+    here = get_worker().address
     if name in ("begin_block", "step_block"):
-        return Lump(len(blocks), 7 * job.sums("gather_products"))
+        return Lump(len(blocks), 7 * job.sums("gather_products"), here)
     if name == "direction":
-        return Lump(len(blocks), job.sums("gather_products"))
+        return Lump(len(blocks), job.sums("gather_products"), here)
     if name == "weigh_block":
         rows = job.plan.blocks[arguments[0]]
         return [(np.zeros(rows), tasks.Normaliser(0.0, 1.0)) for _ in blocks]
     if name == "finish_block":
         return [
-            tasks.Finished([(f"users/next/c.{b}", 8, DIGEST)], 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3))
+            tasks.Finished(
+                entries(job, [job.specs["users/next"]], [b]), 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3)
+            )
             for b in blocks
         ]
     side = arguments[0] if isinstance(arguments[0], str) else job.plan.short
     paths = [spec for path, spec in job.specs.items() if path.startswith(f"{side}/") and path != "users/next"]
-    sums = SideSums(0.0, 0.0, 0.0, 0.0, 0.0)
-    packed = np.ones(statistics_size(k))
-    return [
-        tasks.Updated([(s.key(b, *(0,) * (len(s.shape) - 1)), 8, DIGEST) for s in paths], packed, sums) for b in blocks
-    ]
+    sums, packed = SideSums(0.0, 0.0, 0.0, 0.0, 0.0), np.ones(statistics_size(job.plan.factors))
+    run = job.plan.run if side == job.plan.long else 1
+    parts = [blocks[k : k + run] for k in range(0, len(blocks), run)]
+    return [tasks.Updated(entries(job, paths, part), packed, sums) for part in parts]
 
 
-async def update_each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -> Any:
-    updated = await each(job, task, own, *arguments)
-    return [tasks.Updated.join(updated[k : k + job.plan.run]) for k in range(0, len(updated), job.plan.run)]
+def entries(job: Sleeper, specs: list[Any], blocks: Any) -> list[Any]:
+    """Of a manifest, for some written blocks."""
+    where = seal(None, "", {}, job.shards)  # type: ignore[arg-type]
+    keys = where.holders(specs, blocks) if len(blocks) > 1 else dict.fromkeys(where.holder(s, blocks[0]) for s in specs)
+    return [(key, 8, DIGEST) for key in keys]
+
+
+update_each = each
 
 
 async def gather_each(job: Sleeper, task: Any, shares: range, *arguments: Any) -> Any:
     bundle = next(argument for argument in reversed(arguments) if isinstance(argument, range))
-    await job.work(task, len(shares) * len(bundle))
-    return Lump(len(bundle), job.sums(task.__name__))
+    return await job.gather(task.__name__, shares, bundle, arguments)
 
 
 async def gather_steps(
-    job: Sleeper, task: Any, shares: range, its: Any, what: Any, pieces: Any = (), *rest: Any
+    job: Sleeper, task: Any, shares: range, its: Any, what: Any, pieces: Any = (), last: bool = False, taken: Any = None
 ) -> Any:
-    await job.work(task, len(shares) * len(what.blocks), *pieces)
-    return Lump(len(what.blocks), job.sums(task.__name__))
+    return await job.gather(task.__name__, shares, what.blocks, (its, what, pieces, taken), bool(taken))
 
 
-def pick(job: Sleeper, gathered: Lump, part: slice) -> Lump:
-    return replace(gathered, blocks=part.stop - part.start)
+async def take_weights(job: Sleeper, what: Any, shares: range, gathered: Any) -> Lump:
+    part = len(shares) * len(what.blocks) / (len(job.plan.shares) * len(job.plan.places[job.plan.short]))
+    here = ("weights", what.blocks, shares) in site().shelf
+    await job.work(0.0, 0.0, 0.0, gathered)  # in a thread it would stop no clock
+    return Lump(int(here), round(job.plan.itemsize * job.plan.pairs * part), get_worker().address)
+
+
+async def pick(job: Sleeper, gathered: Lump, part: slice) -> Lump:
+    await job.work(0.0, 0.0, 0.0, gathered)
+    return Lump(part.stop - part.start, gathered.each, get_worker().address)
 
 
 async def add_up(job: Sleeper, *parts: Lump) -> Lump:
-    await job.work("add", len(parts) - 1, *parts[1:])
-    return parts[0]
+    await job.work(parts[0].nbytes / 5e9 * (len(parts) - 1), 0.0, 0.0, parts)
+    return replace(parts[0], where=get_worker().address)
 
 
 def make_job(plan: Plan, settings: Settings, room: Room, options: argparse.Namespace) -> Sleeper:
     short, long = plan.short, plan.long
-    shares, blocks = len(plan.shares), {side: len(plan.places[side]) for side in SIDES}
+    blocks = {side: len(plan.places[side]) for side in SIDES}
     specs = generation_arrays({side: plan.cuts[side].rows for side in SIDES}, plan.blocks, settings)
-    gathers = shares * blocks[short]
-    gather, step = pass_seconds(plan, GATHER), pass_seconds(plan, STEP) if plan.steps else 0.0
-    rows_of = {side: plan.cuts[side].rows / blocks[side] for side in SIDES}
-    few = {side: pass_seconds(plan, START, side) / blocks[side] for side in SIDES}
+    gathers = len(plan.shares) * blocks[short]
+    few = pass_seconds(plan, START, short) / blocks[short]
     seconds = {
         "update_block": pass_seconds(plan, UPDATE) / blocks[long],
         "finish_block": pass_seconds(plan, FINISH) / blocks[long],
-        "gather_statistics": gather / gathers,
-        "gather_sums": gather / gathers,
-        "gather_products": step / gathers,
-        "add": plan.statistics_bytes() / 5e9,
-        "weigh_block": few[short],
-        "begin_block": few[short],
-        "step_block": few[short],
-        "settle_block": few[short],
-        "solve_block": few[short],
+        "gather_statistics": pass_seconds(plan, GATHER) / gathers,
+        "gather_sums": pass_seconds(plan, GATHER) / gathers,
+        "gather_products": pass_seconds(plan, STEP) / gathers if plan.steps else 0.0,
         "direction": 0.0,
-    }
-    values = (2 * plan.factors + 2) * plan.itemsize
-    tile = plan.pairs * (4 + 1)
-    tables = plan.cuts[long].rows * (values + 8)
-    # Where what is read again fits into a worker's shelf a sweep reads it once; else every bundle of blocks does.
-    again = plan.table_bytes() + plan.short_tiles_bytes() > room.cache
-    per_gather = (tile / gathers + tables / shares / room.bundle) if again else tables / gathers
-    moved = {
-        "update_block": tile / blocks[long] + rows_of[long] * (2 * values + 40),
-        "finish_block": tile / blocks[long] + rows_of[long] * (values + 24),
-        "gather_statistics": per_gather,
-        "gather_sums": per_gather,
-        "gather_products": per_gather if again else 0.0,
-        "settle_block": rows_of[short] * (values + 16),
-        "solve_block": rows_of[short] * (values + 16),
-    }
-    return Sleeper(plan, room, settings, specs, seconds, moved, options.network, options.store)
+    } | dict.fromkeys(("weigh_block", "begin_block", "step_block", "settle_block", "solve_block"), few)
+    shards = None if plan.shards is None else Shards.of(specs, plan.shards)
+    rates = options.network, options.store
+    return Sleeper(plan, room, settings, specs, seconds, options.before, *rates, shards=shards)
+
+
+class Aside:
+    """Counts what the event loop waits for that dask does in threads beside it: graphs and data being unpickled."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    def watch(self, executor: ThreadPoolExecutor) -> ThreadPoolExecutor:
+        start = executor.submit
+
+        def submit(*work: Any, **options: Any) -> Any:
+            loop = asyncio.get_running_loop()
+            self.waiting += 1
+            future = start(*work, **options)
+            future.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.call_soon, self.done))
+            return future
+
+        executor.submit = submit  # type: ignore[method-assign]
+        return executor
+
+    def done(self) -> None:
+        time.sleep(0.002)  # the thread has still to tell dask
+        self.waiting -= 1
+
+
+ASIDE = Aside()
+ASIDE.watch(distributed.utils._offload_executor)
 
 
 class Jumping(selectors.DefaultSelector):
@@ -253,6 +401,8 @@ class Jumping(selectors.DefaultSelector):
             passed = time.perf_counter() - began
             CLOCK.skipped, CLOCK.idle = CLOCK.skipped + passed, CLOCK.idle + passed
             return events
+        if ASIDE.waiting:  # a thread unpickles a graph, say: that is no sleep
+            return super().select(0.005)
         events = super().select(0)
         if not events:
             CLOCK.skipped += timeout
@@ -267,7 +417,15 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Timing(Scheduler):
-    """A scheduler that takes its time over every task."""
+    """A scheduler that takes its time over every task, and knows how quick the network is: dask would measure it."""
+
+    @property
+    def bandwidth(self) -> float:
+        return CLOCK.network
+
+    @bandwidth.setter
+    def bandwidth(self, found: float) -> None:
+        pass
 
     def handle_task_finished(self, *arguments: Any, **message: Any) -> None:
         CLOCK.skipped += CLOCK.task
@@ -296,9 +454,13 @@ class Simulated:
             found = await self.client.gather(futures)
             for future in futures:
                 future.release()
-            return list(found)
         finally:
             CLOCK.busy = False
+        data = pickle.dumps(found)
+        began = time.thread_time()
+        results = pickle.loads(data)
+        CLOCK.skipped += time.thread_time() - began
+        return list(results)
 
 
 def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[float, dict[str, float], int, int]:
@@ -307,6 +469,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     kept = {name: getattr(tasks, name) for name in names}
     for name in names:
         setattr(tasks, name, globals()[name])
+    kept_weights, steps.take_weights = steps.take_weights, take_weights
     taken: dict[str, float] = {}
     number = sent = 0
 
@@ -327,7 +490,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     try:
         began = CLOCK.counted()
         base = Background(job.plan.factors, np.ones(statistics_size(job.plan.factors)))
-        old = Sealed(None, "generation-0", manifest)  # type: ignore[arg-type]
+        old = seal(None, "generation-0", manifest, job.shards)  # type: ignore[arg-type]
         run = Timed(job, dict(manifest), executor, Progress(False, 1))  # type: ignore[arg-type]
         users = run.update("users", old, old, base, 1.0, Weights(None, 0.0))
         t = run.weigh("items", old, None, users.background, 1.0)
@@ -339,6 +502,7 @@ def sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> tuple[
     finally:
         for name, value in kept.items():
             setattr(tasks, name, value)
+        steps.take_weights = kept_weights
 
 
 def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str, Any]:
@@ -349,6 +513,8 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
     settings = Settings(factors=factors)
     part = options.part or (1 / 32 if options.before else 1.0)
     plan = Plan.of_shape(users, items, pairs, settings)
+    if not options.before:
+        plan = in_shards(plan, settings, Rates())
     room = make_room(plan, options.memory, 1, workers)
     if part < 1:  # the same blocks and shares, fewer of them: users and their pairs, and blocks of items
         cut, few = plan.cuts[plan.long], plan.cuts[plan.short]
@@ -357,8 +523,12 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         fewer = max(1, round(few.blocks * part**0.5)) * few.block
         cuts = {plan.long: replace(cut, rows=rows), plan.short: replace(few, rows=fewer, columns=groups * few.span)}
         plan = replace(plan, cuts=cuts, pairs=round(pairs * part))
+    if options.before:
+        room = replace(room, bundle=min(room.bundle, plan.places[plan.short].each))
     job = make_job(plan, settings, room, options)
-    manifest = {key: (8, DIGEST) for spec in job.specs.values() for key in spec.keys()}
+    SITES.clear()
+    listed = (key for spec in job.specs.values() for key in spec.keys()) if job.shards is None else job.shards.keys()
+    manifest = dict.fromkeys(listed, (8, DIGEST))
     wall, taken, nodes, sent, came = 0.0, {}, 0, 0, 0
 
     async def run() -> None:
@@ -367,10 +537,12 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         async with Timing(protocol="inproc", dashboard_address=None, dashboard=False) as scheduler:
             crew = [Worker(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(workers)]
             await asyncio.gather(*crew)
+            for worker in crew:
+                ASIDE.watch(worker.executors["default"])  # for tasks that are no coroutines
             async with Client(scheduler.address, asynchronous=True) as client:
                 executor = Simulated(loop, client, 0 if options.before else workers)
                 wall, taken, nodes, sent = await asyncio.to_thread(sweep, job, executor, manifest)
-                came = sum(entry["total"] for worker in crew for entry in worker.transfer_incoming_log)
+                came = sum(here.came for here in SITES.values())
             await asyncio.gather(*(worker.close() for worker in crew))
 
     with dask.config.set(QUIET), asyncio.Runner(loop_factory=lambda: Loop(Jumping())) as runner:
@@ -380,7 +552,8 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         "shape": [users, items, pairs], "factors": factors, "workers": workers, "before": options.before, "part": part,
         "task": CLOCK.task, "tasks": nodes, "arithmetic": arithmetic, "wall": wall,
         "efficiency": arithmetic / (workers * wall), "graph_bytes": sent, "travelled": came,
-        "store": options.store, "graphs": taken,
+        "read": sum(here.read for here in SITES.values()), "weighed_again": sum(here.again for here in SITES.values()),
+        "store": options.store, "network": options.network, "memory": options.memory, "graphs": taken,
         "objects": len(manifest),
     }  # fmt: skip
     print(
@@ -388,7 +561,8 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         f"{nodes:8,} tasks"
         f"{f' of 1/{1 / part:.0f} of a sweep' if part < 1 else ''}, {arithmetic:9.1f} core-s, {wall:8.1f} s, "
         f"efficiency {line['efficiency']:6.1%}, {sent / 1e6:.0f} MB of graphs, "
-        f"{came / 1e9:.1f} GB between workers, load {os.getloadavg()[0]:.1f}; "
+        f"{came / 1e9:.1f} GB between workers, {line['read'] / 1e12:.2f} TB read, weights made again for "
+        f"{line['weighed_again']} tasks, load {os.getloadavg()[0]:.1f}; "
         + ", ".join(f"{name} {seconds:.1f}" for name, seconds in line["graphs"].items()),
         flush=True,
     )
@@ -403,14 +577,15 @@ def main() -> None:
     parser.add_argument("--memory", default="16GiB", help="budget of a worker")
     parser.add_argument("--before", action="store_true", help="one task a block")
     parser.add_argument("--part", type=float, help="of the blocks [default: all, before 1/32]")
-    parser.add_argument("--task", type=float, default=0.95e-3, help="seconds of the scheduler, a task")
+    parser.add_argument("--task", type=float, default=0.8e-3, help="seconds of the scheduler, a task")
     parser.add_argument("--network", type=float, default=1e9, help="bytes a second into a worker")
     parser.add_argument("--store", type=float, default=0.0, help="bytes a second of a worker's store [default: free]")
     parser.add_argument("--name", default="cluster", help="of the file of results")
     parser.add_argument("--results", default="workflows/results")
     options = parser.parse_args()
-    CLOCK.task = options.task
+    CLOCK.task, CLOCK.network = options.task, options.network
     logging.getLogger("distributed").setLevel(logging.ERROR)
+    gc.disable()  # full collections of hundreds of schedulers' and workers' objects would be most of the real time
     lines = [
         measure(options, int(workers), int(factors))
         for factors in options.factors.split(",")

@@ -24,7 +24,7 @@ from ..run.memory import MIB, memory_budget
 from ..run.process import at_most
 from ..store.commit import Commit
 from ..store.counts import Counts
-from ..sweep.plan import Room
+from ..sweep.room import Room
 from .held_out import HeldOutPairs
 from .lists import describe_lists, information, mark_seen
 

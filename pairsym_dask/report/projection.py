@@ -18,8 +18,10 @@ from ..store.model_store import ModelStore
 from ..store.shards import Shards, choose_runs, many_files
 from ..sweep.costs import FINISH, GATHER, SELECT, STEP, UPDATE, pass_seconds, sweep_seconds
 from ..sweep.fit import fit
-from ..sweep.plan import Plan, Room, make_room
-from ..sweep.spread import spread
+from ..sweep.plan import Plan
+from ..sweep.room import Room, block_bytes, make_room
+from ..sweep.spread import gather_reads, spread, table_read
+from ..sweep.spread import passes as gather_passes
 
 ENTRY = 100  # bytes of a manifest's entry as it travels, and in a commit record
 RECORD = 1500  # bytes of a commit record beside its files and backgrounds
@@ -110,13 +112,20 @@ def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: 
     record += RECORD + 2 * 8 * statistics_size(plan.factors) * 4 // 3
     kept = plan.table_bytes() + plan.short_tiles_bytes()
     crew = max(workers, 1)
-    read = _reads(plan, room, crew, kept, sum(len(some) for some in plan.shares))
+    read, beside = _reads(plan, room, hands, crew)
     written = float(plan.generation_bytes())
-    store = read / crew / rates.read + written / crew / rates.write
+    if workers:  # tables are read while sums are gathered with those before them
+        gathering = sum(pass_seconds(plan, kind) for kind in gather_passes(plan)) / slots / rates.speed
+        hidden = min(beside / crew / rates.read, gathering)
+    else:
+        hidden = 0.0
+    store = read / crew / rates.read - hidden + written / crew / rates.write
     store += max(objects * rates.call / (crew * AT_ONCE), objects / rates.writes) if rates.far else 0.0
     travelling += (3 * listed * ENTRY) if workers else 0
     network = travelling / crew / rates.network if workers else 0.0
     peak = plan.peak_bytes(room.tasks, crew) + min(room.cache, kept + (plan.pairs * 5 if room.cache > kept else 0))
+    if not workers:
+        peak += (room.bundle - 1) * block_bytes(plan, room.tasks, 1)
     return Projection(
         workers, threads, tasks, arithmetic, tasks * rates.task if workers else 0.0, network, store, objects, read,
         written, record, travelling, min(peak, room.budget),
@@ -136,37 +145,41 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
         passes.append((len(hands.bundles(short, pass_seconds(plan, GATHER))), pass_seconds(plan, GATHER)))
         return passes, sum(n for n, _ in passes), 0.0
     how = spread(plan, room, hands)
-    bundles = plan.bundles(plan.short, how.blocks)
-    pieces = sum(len(how.pieces(bundle)) for bundle in bundles)
-    gathers, rounds = len(bundles) * len(how.shares), 1 + plan.short_steps
+    pieces = sum(len(how.pieces(bundle)) for bundle in how.bundles)
+    gathers, rounds = len(how.bundles) * len(how.shares), 1 + plan.short_steps
     arity = ARITY if hands.threads else 2
     adds, left = 0, len(how.shares)
     while left > 1:
         left = -(-left // arity)
         adds += left
-    picks = pieces * len(how.shares) if pieces > len(bundles) else 0
+    picks = pieces * len(how.shares) if pieces > len(how.bundles) else 0
     passes.append((gathers, pass_seconds(plan, GATHER)))
     if plan.steps:
         passes += [(gathers, pass_seconds(plan, STEP))] * plan.short_steps
     tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + 2))
+    if plan.steps and hands.threads:
+        tasks += gathers  # that say where weights are
     sums = plan.statistics_bytes() * short * (len(how.shares) - 1)
     # Directions and products are smaller.
     travelling = float(sums * (1 + plan.short_steps / 2)) if hands.threads else 0.0
     return passes, tasks, travelling
 
 
-def _reads(plan: Plan, room: Room, crew: int, kept: int, groups: int) -> float:
-    """Bytes that a sweep reads of the store, all workers together."""
-    values = (2 * plan.factors + 2) * plan.itemsize + 16
-    table = values * plan.cuts[plan.long].rows
-    shared = crew * values * plan.cuts[plan.short].rows  # every process has the short side's table
-    pairs = 5.0 * plan.pairs
+def _reads(plan: Plan, room: Room, hands: Hands, crew: int) -> tuple[float, float]:
+    """Bytes that a sweep reads of the store, all workers together, and those of them read beside arithmetic."""
+    kept, pairs = plan.table_bytes() + plan.short_tiles_bytes(), 5.0 * plan.pairs
     if crew == 1 and room.cache >= kept + pairs:
-        return 0.0  # what a sweep reads is still there from the one before
-    bundles = len(plan.bundles(plan.short, room.bundle))
-    if room.cache * crew >= kept + pairs and room.cache >= kept / max(1, min(crew, groups)):
-        return shared + table
-    return shared + 2 * table + 3 * pairs + bundles * table * (1 + plan.short_steps)
+        return 0.0, 0.0  # what a sweep reads is still there from the one before
+    long = table_read(plan)
+    row = long / plan.cuts[plan.long].rows
+    shared = 2 * crew * row * plan.cuts[plan.short].rows  # every process has the short side's table, old and new
+    looks = 1.0 if room.cache * crew >= kept + pairs else 2.0 + (1 + plan.short_steps)  # at pairs, and finish at tables
+    tables = long if room.cache * crew >= kept + pairs else 2 * long
+    if plan.whole[plan.short]:
+        again = long * len(plan.places[plan.short]) if plan.table_bytes() > room.tables else 0.0
+    else:
+        again = sum(gather_reads(plan, room, len(spread(plan, room, hands).bundles), crew))
+    return shared + tables + looks * pairs + again, again
 
 
 def cheapest(

@@ -16,7 +16,8 @@ from ..run.memory import MIB
 from ..run.progress import duration
 from ..settings import Settings
 from ..store.counts import Counts, open_counts
-from ..sweep.plan import Plan, make_room
+from ..sweep.plan import Plan
+from ..sweep.room import make_room
 from .projection import Projection, Rates, cheapest, in_shards, measure, project
 
 IDLE = 220 * MIB  # an interpreter with the imports

@@ -34,8 +34,8 @@ from ..store.model_store import ModelStore
 from ..store.records import WATCHED, selected_names
 from ..store.tags import Tags
 from ..sweep.fit import Callback, Fit, Warm, choose_shards, held
-from ..sweep.plan import Room
 from ..sweep.resume import parse_keep
+from ..sweep.room import Room
 from ..sweep.tag_prior import TagPrior
 from .diagnose import LEAST, SETTLED, effective_draws, split_r_hat
 from .graphs import Half, Passes

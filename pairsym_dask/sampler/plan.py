@@ -21,7 +21,8 @@ from ..run.memory import MIB, in_mib, memory_budget
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
 from ..store.cuts import Cut
-from ..sweep.plan import MACHINERY, PAIRS_A_PARTIAL, STATISTICS, TASKS, Room
+from ..sweep.plan import MACHINERY, PAIRS_A_PARTIAL, STATISTICS, TASKS
+from ..sweep.room import Room
 
 ROWS = 1024  # rows whose statistics a task holds between drawing their pairs and drawing the rows
 PAIRS_A_COLUMN = 32  # drawn pairs a column that are worth being grouped by column

@@ -25,7 +25,7 @@ from ..store.sharded import Output
 from ..store.shards import Shards
 from ..store.storage import Storage
 from ..sweep.job import Travelling
-from ..sweep.plan import Room
+from ..sweep.room import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
 from ..sweep.tag_prior import TagPrior, mixed, tag_group

@@ -296,6 +296,11 @@ class Sealed:
         """Some chunks of arrays that are cut into blocks of rows, fetched together where that is quicker."""
         return [self.read_block(spec, *spec.index(block)) for spec, block in wanted]
 
+    def holders(self, specs: Iterable[ArraySpec], blocks: Iterable[int]) -> Iterable[str]:
+        """Keys that hold some blocks of arrays."""
+        blocks = list(blocks)
+        return [self.holder(spec, block) for spec in specs for block in blocks]
+
     def ask_block(self, spec: ArraySpec, *index: int) -> None:
         """Say that a block will be read soon."""
         self.storage.ask(join_keys(self.prefix, spec.key(*index)))

@@ -88,6 +88,11 @@ class Sharded(Sealed):
         group, number = self.shards.find(spec.path, block)
         return group.key(number)
 
+    def holders(self, specs: Iterable[ArraySpec], blocks: Iterable[int]) -> Iterable[str]:
+        groups = {group.name: group for group, _ in (self.shards.find(spec.path, 0) for spec in specs)}
+        blocks = np.fromiter(blocks, np.int64)
+        return [group.key(int(n)) for group in groups.values() for n in np.unique(blocks // group.run)]
+
     def read_bytes(self, key: str) -> bytes:
         """Checked bytes of a key, of a shard every chunk of it."""
         named = self.shards.named(key)

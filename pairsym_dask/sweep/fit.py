@@ -33,7 +33,7 @@ from .discount import Discount
 from .elbo import counted_share, side_bound
 from .graphs import End, Half, Passes, Weights
 from .job import Job
-from .plan import Plan, Room, make_room
+from .plan import Plan
 from .record import decode_background, encode_background, relative_path
 from .resume import (
     check_options,
@@ -46,6 +46,7 @@ from .resume import (
     solver_of,
     warn_of_fall,
 )
+from .room import Room, make_room
 from .shelf import forget
 from .start import Earlier
 from .tag_prior import TagPrior

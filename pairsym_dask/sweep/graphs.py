@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -163,18 +164,8 @@ class Passes(Attempt[Job]):
         keys = []
         for run in self._runs(side, START):
             theirs = [None if stats is None else graph.hold(f"selection-{block}", stats[block]) for block in run]
-            shared = (
-                graph.job,
-                tasks.weigh_block,
-                (2, 5),
-                side,
-                self.job.part(own, side, run),
-                theirs,
-                ground,
-                xi_star,
-                run,
-            )
-            keys.append(graph.add(f"weigh-{side}", run[0], tasks.each, *shared))
+            shared = side, self.job.part(own, side, run), theirs, ground, xi_star, run
+            keys.append(graph.add(f"weigh-{side}", run[0], tasks.each, graph.job, tasks.weigh_block, (2, 5), *shared))
         weighed = self._run_each(f"weigh {side}", graph, keys)
         return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
 
@@ -296,7 +287,7 @@ class Passes(Attempt[Job]):
         roots, plan = [], self.job.plan
         theirs = self._theirs(graph, every.its)
         nothing = replace(every.its, manifest={})  # each gathering task is given what it meets
-        for bundle in plan.bundles(every.side, self._spread.blocks):
+        for bundle in self._spread.bundles:
             logits, own = [weights.block(block) for block in bundle], self.job.part(every.own, every.side, bundle)
             rows = graph.hold(f"rows-{bundle[0]}", replace(every, own=own, its=nothing, logits=logits, blocks=bundle))
             pieces = self._spread.pieces(bundle)
@@ -308,6 +299,7 @@ class Passes(Attempt[Job]):
                 )
                 for piece, key in zip(pieces, sums, strict=True)
             ]
+            stays = self._stays(graph, bundle, rows, f"{every.side}-sums")
             for step in range(plan.short_steps):
                 ahead = [
                     graph.add(f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key)
@@ -316,7 +308,7 @@ class Passes(Attempt[Job]):
                 last = step == plan.short_steps - 1
                 gather = tasks.gather_steps, by_steps.gather_products
                 name = f"{every.side}-step-{step}"
-                products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last)
+                products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays)
                 standing = [
                     graph.add(
                         f"step-{step}", piece[0], tasks.each, graph.job, by_steps.step_block, (0, 1), key, product,
@@ -344,14 +336,23 @@ class Passes(Attempt[Job]):
             for run in self._spread.shares
         ]
 
+    def _stays(self, graph: Graph, bundle: range, rows: str, name: str) -> list[tuple[str]]:
+        """Nodes with the weights of a bundle's pairs, for the steps; on a cluster, where others may take them."""
+        runs = self._spread.shares if self.hands.threads else []
+        made = [f"gather-{name}-{graph.tag}-{bundle[0]}-{run[0]}" for run in runs]
+        return [
+            (graph.add("weights", f"{bundle[0]}-{run[0]}", by_steps.take_weights, graph.job, rows, run, key),)
+            for run, key in zip(runs, made, strict=True)
+        ]
+
     def _add_shares(
         self, graph: Graph, name: str, bundle: range, gather: Callable[..., Any], task: Callable[..., Any],
-        theirs: list[str], *arguments: Any,
+        theirs: list[str], *rest: Any, stays: list[Any] | None = None,
     ) -> list[str]:  # fmt: skip
         """Nodes that gather something for a bundle over all shares of the columns, added up; a key a piece."""
         gathered = [
-            graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *arguments)
-            for run, mine in zip(self._spread.shares, theirs, strict=True)
+            graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *rest, *stay)
+            for run, mine, stay in zip(self._spread.shares, theirs, stays or repeat(()), strict=False)
         ]
         roots, pieces = [], self._spread.pieces(bundle)
         for piece in pieces:
@@ -371,7 +372,7 @@ class Passes(Attempt[Job]):
         """Nodes that gather the statistics of every block of the short side, and solve it; a key a piece."""
         theirs = self._theirs(graph, its)
         roots = []
-        for bundle in self.job.plan.bundles(side, self._spread.blocks):
+        for bundle in self._spread.bundles:
             logits = weights.hold(graph, bundle)
             rest = side, own, star, logits, weights.log_z, bundle
             stats = self._add_shares(graph, side, bundle, tasks.gather_each, tasks.gather_statistics, theirs, *rest)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,8 @@ from ..store.storage import Storage, digest
 from .background import Background
 from .discount import Discount
 from .lent import POOL
-from .plan import Plan, Room
+from .plan import Plan
+from .room import Room
 from .shelf import COUNTS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
 from .turn import Turn
@@ -46,6 +50,11 @@ def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray)
     if settings.prior_growth == 0:
         return np.ones(marginal.size)
     return np.asarray(((marginal + censored) / PRIOR_PAIRS) ** settings.prior_growth)
+
+
+def is_scattered(plan: Plan, room: Room) -> bool:
+    """Whether a cluster's workers cannot keep all tables: what a task reads, no later one of its worker may need."""
+    return plan.table_bytes() > room.tables
 
 
 class Travelling:
@@ -109,6 +118,11 @@ class Job(Travelling):
             tags=tags, shards=shards,
         )  # fmt: skip
 
+    @cached_property
+    def scattered(self) -> bool:
+        """Whether the shelf is for the pairs' weights alone, because tables and tiles are met by any worker."""
+        return self.needed is not None and is_scattered(self.plan, self.room)
+
     def read(self, sealed: Sealed, path: str, block: int) -> np.ndarray:
         return sealed.read_next(self.specs[path], block)
 
@@ -118,12 +132,9 @@ class Job(Travelling):
         The manifest of all blocks of the long side would be most of what travels.
         """
         blocks = range(len(self.plan.places[side])) if blocks is None else blocks
-        wanted = [
-            sealed.holder(spec, block)
-            for path, spec in self.specs.items()
-            if path.startswith(f"{side}/")
-            for block in blocks
-        ]
+        wanted = list(
+            sealed.holders([spec for path, spec in self.specs.items() if path.startswith(f"{side}/")], blocks)
+        )
         for tagged in self.tags:
             group = f"{tag_group(tagged)}/"
             for path, spec in self.specs.items():
@@ -149,7 +160,7 @@ class Job(Travelling):
                 return tile
             return self.discount.tile(self.counts, tile, side, block, group, self.settings.dtype)
 
-        kept: Tile = SHELF.get(key, make, self.room.cache)
+        kept: Tile = SHELF.get(key, make, 0 if self.scattered else self.room.cache)
         return kept
 
     def marginal(self, side: str, block: int) -> np.ndarray:
@@ -170,6 +181,10 @@ class Job(Travelling):
 
     # Tables
 
+    @property
+    def _tables(self) -> int:
+        return 0 if self.scattered else self.room.tables
+
     def fill(self, values: Values, weights: np.ndarray) -> np.ndarray:
         """A new table of rows with these posteriors and background weights."""
         table = self.empty_table(weights.size)
@@ -178,7 +193,7 @@ class Job(Travelling):
 
     def keep_table(self, side: str, block: int, table: np.ndarray) -> None:
         """Keep the table of a new block, if there is room, in place of the old one."""
-        SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self.room.tables)
+        SHELF.put(Key("table", self.storage.url, self.folder, side, block), table, self._tables)
 
     def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
         """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
@@ -186,17 +201,41 @@ class Job(Travelling):
         def make() -> np.ndarray:
             ahead = block + self.room.tasks
             if side == self.plan.long and ahead < len(self.plan.places[side]):
-                for name in ("mean", "precision"):
+                for name in ("mean",) if self.cold else ("mean", "precision"):
                     sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
-            names = (*VALUES, "background")
-            *values, weights = sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in names])
-            return self.fill(Values(*values), weights)
+            # Precisions are half of the bytes; at temperature 0 no table has variances.
+            names = [name for name in (*VALUES, "background") if name != "precision" or not self.cold]
+            found = sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in names])
+            parts = dict(zip(names, found, strict=True))
+            values = Values(*(parts.get(name, parts["mean"]) for name in VALUES))
+            return self.fill(values, parts["background"])
 
         key = Key("table", self.storage.url, sealed.prefix, side, block)
-        kept: np.ndarray = SHELF.get(key, make, self.room.tables)
+        kept: np.ndarray = SHELF.get(key, make, self._tables)
         if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept
         return turned_table(kept, self.turn.axes, self.settings.factors)
+
+    def tables_by_run(self, sealed: Sealed, group: int) -> Iterator[tuple[range, list[np.ndarray]]]:
+        """Runs of the long side's blocks for a group of columns, each with its tables.
+
+        Workers of a cluster that cannot keep all tables read those of the next run meanwhile, from whatever store.
+        """
+        runs = self.plan.runs[group]
+
+        def read(run: range) -> list[np.ndarray]:
+            return [self.table(self.plan.long, sealed, block) for block in run]
+
+        if not self.scattered:
+            yield from ((run, read(run)) for run in runs)
+            return
+        with ThreadPoolExecutor(1, "pairsym-read") as reader:
+            coming = reader.submit(read, runs[0])
+            for run, after in pairwise([*runs, range(0)]):
+                tables = coming.result()
+                if after:
+                    coming = reader.submit(read, after)
+                yield run, tables
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
         """Table of all rows of the short side, kept until the next one is asked for: once a process, or a machine."""
@@ -221,6 +260,10 @@ class Job(Travelling):
 
         kept: np.ndarray = TABLES.get(key, make)
         return kept
+
+    def drop_whole_table(self) -> None:
+        """Let the table of all rows of the short side go; the next pass that needs one needs another."""
+        TABLES.drop(lambda key: key.store == self.storage.url)
 
     # Updates
 

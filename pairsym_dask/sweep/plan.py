@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import MemoryBudgetError
 from ..kernels.gradients import SUMS
 from ..kernels.layout import padded_width, statistics_size
 from ..kernels.outer import stride_of
 from ..run.bundles import in_runs
-from ..run.memory import MIB, in_mib, memory_budget
+from ..run.memory import MIB
 from ..settings import SIDES, Settings, other
 from ..store.counts import Counts
 from ..store.cuts import Cut, make_cuts
@@ -242,8 +241,19 @@ class Plan:
         return max(self.run if side == self.long else 1, (self.shards or {}).get(side, 1))
 
     def bundles(self, side: str, most: int) -> list[range]:
-        """Blocks of a side in runs of at most so many, of one tile block each."""
-        return [blocks[k : k + most] for blocks in self.tile_blocks[side] for k in range(0, len(blocks), most)]
+        """Blocks of a side in runs of at most so many: parts of a tile block, or whole ones, about as many in each."""
+        tile_blocks = self.tile_blocks[side]
+        if most < self.places[side].each:
+            return [blocks[k : k + most] for blocks in tile_blocks for k in range(0, len(blocks), most)]
+        many = -(-len(tile_blocks) // (most // self.places[side].each))
+        bounds = [len(tile_blocks) * k // many for k in range(many + 1)]
+        return [range(tile_blocks[first].start, tile_blocks[stop - 1].stop) for first, stop in pairwise(bounds)]
+
+    def by_tile(self, side: str, blocks: range) -> list[range]:
+        """Some blocks in runs, one for every tile block that they lie in."""
+        each = self.places[side].each
+        bounds = [blocks.start, *range((blocks.start // each + 1) * each, blocks.stop, each), blocks.stop]
+        return [range(first, stop) for first, stop in pairwise(bounds)]
 
     @cached_property
     def shares(self) -> list[range]:
@@ -355,46 +365,3 @@ class Plan:
     def peak_bytes(self, tasks: int, processes: int = 1) -> int:
         """Projected peak of a process with so many tasks under way, above an idle interpreter."""
         return MACHINERY + self.shared_bytes(processes) + self.waiting_bytes() + tasks * self.task_bytes()
-
-
-@dataclass(frozen=True)
-class Room:
-    """How a plan runs on a machine: tasks under way in a process, bytes for decoded tiles and tables, and for tables
-    as long as tiles of the short side may still come."""
-
-    tasks: int
-    cache: int
-    tables: int
-    bundle: int  # blocks of the short side that a task gathers for, so that tables are read once for all of them
-    budget: int
-
-    @property
-    def idle(self) -> int:
-        """Bytes that may be kept idle for the next arrays (`lent`): little, it stands beside all others."""
-        return self.budget // 32
-
-
-def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
-    """Fit a plan into a budget (see `memory_budget`) of each process, or refuse with the arithmetic."""
-    budget = memory_budget(memory)
-    fixed = plan.peak_bytes(0, processes)
-    fit = (budget - fixed) // plan.task_bytes()
-    if fit < 1:
-        raise MemoryBudgetError(
-            f"a memory budget of {in_mib(budget)} is too small: one task needs {in_mib(plan.task_bytes())}, beside "
-            f"{in_mib(plan.shared_bytes(processes))} for the shared table, {in_mib(plan.waiting_bytes())} for partial "
-            f"sums and {in_mib(MACHINERY)} for compiled code; "
-            f"give at least {in_mib(plan.peak_bytes(1, processes))}"
-        )
-    tasks = int(min(tasks, fit))
-    left = budget - plan.peak_bytes(tasks, processes)
-    bundle = 1
-    if plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
-        extra = plan.waiting_bytes() + tasks * plan.statistics_bytes()
-        bundle = int(min(1 + 0.1 * budget // extra, len(plan.places[plan.short])))
-        left = max(0, left - (bundle - 1) * extra)
-    # Some of what is left stays free: the allocator does not give all back that large arrays leave behind.
-    cache = int(0.85 * left)
-    # Where the short side has several tile blocks, tables are read for each of them: they are the dearer ones.
-    ahead = plan.short_tiles_bytes() if plan.cuts[plan.short].blocks == 1 else 0
-    return Room(tasks, cache, max(0, cache - ahead), bundle, budget)

@@ -3,34 +3,96 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
-from ..run.bundles import Hands, in_runs
-from .costs import GATHER, pass_seconds
-from .plan import Plan, Room
+from ..run.bundles import ARITY, LONGEST, TASK_SECONDS, Hands, in_runs
+from .costs import GATHER, STEP, pass_seconds
+from .plan import Plan
+from .room import Room
 
-ROOM = 0.05  # of a budget, for partial sums that a task adds up by itself
+READ = 1e9  # bytes a second that a worker reads of a store
+SHARED = 0.1  # of the seconds that reading would take alone, what it costs beside arithmetic
+SCAN = 30.0  # seconds of a task that reads tables for all it gathers for: shorter ones would read them more often
 
 
 @dataclass(frozen=True)
 class Spread:
     """What a gathering task does, and what becomes of its sums."""
 
-    blocks: int  # of the short side that it gathers for
+    bundles: list[range]  # blocks of the short side that a task gathers for
     shares: list[range]  # of the columns, a run a task, whose partial sums it adds up
-    together: bool  # whether a bundle's blocks go on together, or each its own way
+    piece: int  # blocks of a bundle that go on together, at most
 
     def pieces(self, bundle: range) -> list[range]:
         """Blocks of a bundle that go on together."""
-        return [bundle] if self.together else [bundle[k : k + 1] for k in range(len(bundle))]
+        many = -(-len(bundle) // self.piece)
+        bounds = [bundle.start + len(bundle) * k // many for k in range(many + 1)]
+        return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
 def spread(plan: Plan, room: Room, hands: Hands) -> Spread:
-    """Tasks that last long enough, and no longer; blocks of a bundle stay together if there are bundles for all."""
-    bundles = len(plan.bundles(plan.short, room.bundle))
+    """On threads a task a share, each block going its own way; on a cluster what takes the least time."""
     if not hands.threads:
-        return Spread(room.bundle, in_runs(len(plan.shares), 1), False)
+        return Spread(plan.bundles(plan.short, room.bundle), in_runs(len(plan.shares), 1), 1)
+    sizes, blocks = _sizes(plan, room.bundle), len(plan.places[plan.short])
     # The sums of a run of 2^n shares wait in a tree of n + 1 levels.
-    sums = room.tasks * room.bundle * plan.statistics_bytes()
-    levels = int((plan.waiting_bytes() + ROOM * room.budget) // sums)
-    shares = hands.aligned(len(plan.shares), pass_seconds(plan, GATHER), bundles, most=2 ** max(0, levels - 1))
-    return Spread(room.bundle, shares, bundles >= hands.threads)
+    levels = room.bundle + plan.waiting_bytes() // (room.tasks * plan.statistics_bytes())
+    ways = [
+        (size, 2**n)
+        for size in sizes
+        for n in range(len(plan.shares).bit_length() + 1)
+        if not n or (n + 1) * size <= levels
+    ]
+    size, run = min(ways, key=lambda way: _seconds(plan, room, hands, *way))
+    # There should be pieces for a good part of the workers, and room for those that a task adds up.
+    piece = max(1, min(-(-blocks // (1 + hands.threads // 4)), levels // ARITY))
+    return Spread(plan.bundles(plan.short, size), in_runs(len(plan.shares), run), piece)
+
+
+def _sizes(plan: Plan, most: int) -> list[int]:
+    """Blocks a bundle that make a difference, at most so many."""
+    each, tile_blocks = plan.places[plan.short].each, plan.cuts[plan.short].blocks
+    whole = {-(-tile_blocks // -(-tile_blocks // many)) * each for many in range(1, min(most // each, tile_blocks) + 1)}
+    return [*range(1, min(most, each - 1) + 1), *sorted(whole)] or [1]
+
+
+def _seconds(plan: Plan, room: Room, hands: Hands, size: int, run: int) -> tuple[bool, float]:
+    """Of the passes that gather for so many blocks over so many shares a task; first whether tasks are too long."""
+    blocks, shares = len(plan.places[plan.short]), len(plan.shares)
+    bundles = -(-blocks // size)
+    tasks = bundles * -(-shares // run)
+    part = min(1.0, size / blocks) * min(1.0, run / shares)  # of a pass, that a task is
+    whole, too_long = 0.0, False
+    for kind, read in zip(passes(plan), gather_reads(plan, room, bundles, hands.threads), strict=True):
+        one = pass_seconds(plan, kind) * part
+        least = size == 1 and run == 1
+        too_long |= one > (SCAN if plan.table_bytes() > room.tables else LONGEST) and not least
+        # Tables are read while others are computed with; but all workers read from one store.
+        reading = read / tasks / READ
+        whole += TASK_SECONDS * tasks + -(-tasks // hands.threads) * (max(one, reading) + SHARED * reading)
+    return too_long, whole
+
+
+def passes(plan: Plan) -> list[str]:
+    """Kinds of the gathering passes of a sweep."""
+    return [GATHER] + [STEP] * plan.short_steps
+
+
+def table_traits(plan: Plan) -> int:
+    """Means and precisions that a row of a table is made of; cold fits, as those with xi* last are, need no latter."""
+    return plan.factors if plan.xi_star_last else 2 * plan.factors
+
+
+def table_read(plan: Plan) -> float:
+    """Bytes of the store that the long side's tables are made of."""
+    return plan.cuts[plan.long].rows * ((table_traits(plan) + 2) * plan.itemsize + 8.0)
+
+
+def gather_reads(plan: Plan, room: Room, bundles: int, workers: int) -> list[float]:
+    """Bytes of the long side's tables that the passes read which gather for so many bundles, all workers together.
+
+    A worker that can keep all tables reads them once, as far as it meets them; else every bundle reads all.
+    """
+    if plan.table_bytes() > room.tables:
+        return [bundles * table_read(plan)] * (1 + plan.short_steps)
+    return [min(bundles, workers) * table_read(plan)] + [0.0] * plan.short_steps

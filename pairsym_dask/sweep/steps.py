@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..store.arrays import Sealed
 from .background import Background
 from .job import Job
 from .shelf import SHELF, Key
-from .tasks import Updated, close_block, on_worker, visit_pairs, weights_of
+from .tasks import Updated, close_block, on_worker, tiles_of, visit_runs, weights_of
 
 
 @dataclass(frozen=True)
@@ -41,27 +42,41 @@ class Gathering:
             job.censored * weights_of(job, self.side, self.own, block, logits, self.log_z) for block, logits in pairs
         ]
 
-    def visit(self, job: Job, share: int, visit: Callable[[int, Pairs, OtherSide, int], None]) -> None:
-        """Call `visit(k, pairs, others, group)` for every block k of the bundle and every group of a share."""
-        places = [job.plan.places[self.side][block] for block in self.blocks]
-        tile_block, rows = places[0].tile_block, slice(places[0].rows.start, places[-1].rows.stop)
-        sizes = [place.stop - place.first for place in places]
+    def parts(self, job: Job) -> list[range]:
+        """The blocks, by the tile block that they lie in."""
+        return job.plan.by_tile(self.side, self.blocks)
 
-        for group in job.plan.shares[share]:
-            indptr = job.tile(self.side, tile_block, group).indptr
-            part = slice(indptr[rows.start], indptr[rows.stop])  # pairs of these blocks alone
+    def visit(
+        self, job: Job, group: int, kept: list[np.ndarray | None],
+        visit: Callable[[int, Pairs, OtherSide, np.ndarray], None],
+    ) -> list[np.ndarray]:  # fmt: skip
+        """Call `visit(k, pairs, others, weights)` for every block k of the bundle and a group of columns.
 
-            def each(pairs: Pairs, others: OtherSide, group: int = group, part: slice = part) -> None:
-                at = 0
-                for k, size in enumerate(sizes):
-                    starts, stops = (ends[at : at + size] - part.start for ends in (pairs.starts, pairs.stops))
-                    at += size
-                    visit(k, Pairs(starts, stops, pairs.indices[part], pairs.counts[part]), others, group)
+        `kept` has W of the pairs of each part, or None; so has what is returned, with new arrays in the place of None.
+        """
+        parts, places = self.parts(job), job.plan.places[self.side]
+        tiles = tiles_of(job, self.side, parts, group)
+        # Pairs of these blocks alone.
+        ends = [slice(int(tile.indptr[rows.start]), int(tile.indptr[rows.stop])) for tile, rows in tiles]
+        weights = [
+            np.empty(end.stop - end.start, job.settings.dtype) if found is None else found
+            for end, found in zip(ends, kept, strict=True)
+        ]
 
-            visit_pairs(job, self.side, self.its, tile_block, rows, [group], each)
+        def each(k: int, pairs: Pairs, others: OtherSide) -> None:
+            at, end = 0, ends[k]
+            for block in parts[k]:
+                size = places[block].stop - places[block].first
+                starts, stops = (some[at : at + size] - end.start for some in (pairs.starts, pairs.stops))
+                at += size
+                mine = Pairs(starts, stops, pairs.indices[end], pairs.counts[end])
+                visit(block - self.blocks.start, mine, others, weights[k])
 
-    def weights_key(self, job: Job, group: int) -> Key:
-        return Key("weights", job.storage.url, job.folder, self.side, self.blocks[0], group)
+        visit_runs(job, self.its, group, tiles, each)
+        return weights
+
+    def weights_key(self, job: Job, part: range, group: int) -> Key:
+        return Key("weights", job.storage.url, job.folder, self.side, part[0], group)
 
 
 @on_worker
@@ -72,56 +87,82 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
     tables = [job.table(what.side, what.own, block) for block in what.blocks]
     size = cold_gathered.cold_sums_size(width) if cold else SUMS * width
     out = [np.zeros((each.size, size), job.settings.dtype) for each in censored]
-    kept: dict[int, np.ndarray] = {}
 
-    def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
-        weights = kept.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
+    def visit(k: int, pairs: Pairs, others: OtherSide, weights: np.ndarray) -> None:
         rest = width, factors, censored[k], what.two_lambda_star
         if cold:
             cold_gathered.add_cold_sums(pairs, others, tables[k], *rest, weights, out[k])
         else:
             gathered.add_sums(pairs, others, tables[k], *rest, job.cold, weights, out[k])
 
-    what.visit(job, share, visit)
-    for group, weights in kept.items():
-        SHELF.put(what.weights_key(job, group), weights, job.room.cache)
+    parts = what.parts(job)
+    for group in job.plan.shares[share]:
+        made = what.visit(job, group, [None for _ in parts], visit)
+        for part, weights in zip(parts, made, strict=True):
+            SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
     return out
+
+
+def take_weights(job: Job, what: Gathering, shares: range, gathered: Any) -> dict[tuple[int, int], np.ndarray]:
+    """W of a bundle's pairs as the process has kept them that has `gathered` its sums, by first block and group.
+
+    They travel where steps are taken elsewhere, which takes less time than to make them again.
+    """
+    keys = {
+        (part[0], group): what.weights_key(job, part, group)
+        for share in shares
+        for group in job.plan.shares[share]
+        for part in what.parts(job)
+    }
+    found = {where: SHELF.peek(key) for where, key in keys.items()}
+    SHELF.drop(set(keys.values()).__contains__)
+    return {where: weights for where, weights in found.items() if weights is not None}
 
 
 @on_worker
 def gather_products(
-    job: Job, what: Gathering, directions: list[np.ndarray], last: bool, share: int
-) -> list[np.ndarray]:
+    job: Job, what: Gathering, directions: list[np.ndarray], last: bool, taken: dict[tuple[int, int], np.ndarray],
+    share: int,
+) -> list[np.ndarray]:  # fmt: skip
     """Partial sums of W (z.p) z of a bundle of blocks over a share of the columns, p the blocks' directions.
 
-    Cold rows need no more than the number sum W (z.p)^2 for the `last` step.
+    W are `taken` from the process that has them, or on this one's shelf, or made again. Cold rows need no more than the
+    number sum W (z.p)^2 for the `last` step.
     """
     width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
     out = [np.zeros_like(direction[:, :1] if cold and last else direction) for direction in directions]
-    kept = {group: SHELF.peek(what.weights_key(job, group)) for group in job.plan.shares[share]}
-    if any(weights is None for weights in kept.values()):  # no room, or gathered by another process
-        censored = what.censored(job)
-        tables = [job.table(what.side, what.own, block) for block in what.blocks]
-        made: dict[int, np.ndarray] = {}
+    parts = what.parts(job)
+    missing: set[int] = set()  # blocks whose weights had no room, or were gathered by another process
+    censored: list[np.ndarray] = []
+    tables: list[np.ndarray] = []
 
-        def weigh(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
-            weights = made.setdefault(group, np.empty(pairs.indices.size, job.settings.dtype))
+    def visit(k: int, pairs: Pairs, others: OtherSide, weights: np.ndarray) -> None:
+        if k in missing:
             rest = width, factors, censored[k], what.two_lambda_star
             if cold:
                 cold_gathered.weigh_cold_pairs(pairs, others, tables[k], *rest, weights)
             else:
                 gathered.weigh_pairs(pairs, others, tables[k], *rest, job.cold, weights)
-
-        what.visit(job, share, weigh)
-        kept = dict(made)
-
-    def visit(k: int, pairs: Pairs, others: OtherSide, group: int) -> None:
         if cold:
-            cold_gathered.add_cold_products(pairs, others, width, factors, kept[group], directions[k], last, out[k])
+            cold_gathered.add_cold_products(pairs, others, width, factors, weights, directions[k], last, out[k])
         else:
-            gathered.add_products(pairs, others, width, kept[group], directions[k], out[k])
+            gathered.add_products(pairs, others, width, weights, directions[k], out[k])
 
-    what.visit(job, share, visit)
+    for group in job.plan.shares[share]:
+        kept = [
+            taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
+            for part in parts
+        ]
+        missing = {
+            block - what.blocks.start
+            for part, weights in zip(parts, kept, strict=True)
+            if weights is None
+            for block in part
+        }
+        if missing and not tables:
+            censored = what.censored(job)
+            tables = [job.table(what.side, what.own, block) for block in what.blocks]
+        what.visit(job, group, kept, visit)
     return out
 
 

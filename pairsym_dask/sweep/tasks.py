@@ -5,7 +5,7 @@ Tasks are idempotent: the same task run twice writes the same bytes under the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from ..run.bundles import add_in_tree, in_runs
 from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
+from ..store.cuts import Tile
 from ..store.sharded import Output
 from .background import Background, messages, observed_messages
 from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
@@ -110,16 +111,22 @@ def update_each(job: Any, task: Callable[..., Any], own: tuple[int, ...], *argum
 def gather_each(job: Any, task: Callable[..., Any], shares: range, *arguments: Any) -> Any:
     """What a gathering task finds in some shares, added up before it travels."""
     one = _alone(task)
+    if job.needed is not None and job.room.bundle > 1:
+        job.drop_whole_table()  # sums for many blocks take its place
     return add_in_tree((one(job, *arguments, share) for share in shares), _add)
 
 
 @on_worker
 def gather_steps(
-    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), *arguments: Any
-) -> Any:
-    """`gather_each` for the steps of a bundle of blocks; the directions, if there are some, come in pieces."""
-    directions = ([direction for piece in pieces for direction in piece],) if pieces else ()
-    return _alone(gather_each)(job, task, shares, replace(what, its=its), *directions, *arguments)
+    job: Any, task: Callable[..., Any], shares: range, its: Sealed, what: Any, pieces: Any = (), last: bool = False,
+    taken: Any = None,
+) -> Any:  # fmt: skip
+    """`gather_each` for the steps of a bundle of blocks; the directions, if there are some, come in pieces.
+
+    So may the pairs' weights, `taken` from the process that made them.
+    """
+    steps = ([direction for piece in pieces for direction in piece], last, taken or {}) if pieces else ()
+    return _alone(gather_each)(job, task, shares, replace(what, its=its), *steps)
 
 
 def _add(one: Any, two: Any) -> Any:
@@ -202,31 +209,48 @@ def update_block(
             rows.update_rows(pairs, others, own_table, terms, values)
 
     place = job.plan.places[side][block]
-    visit_pairs(job, side, its, place.tile_block, place.rows, [0], visit)  # once: it is all there
+    visit_pairs(job, side, its, place.tile_block, place.rows, 0, visit)  # once: it is all there
     return close_block(job, side, block, values, before, weights)
 
 
 def visit_pairs(
-    job: Job, side: str, its: Sealed, tile_block: int, part: slice, groups: Iterable[int],
+    job: Job, side: str, its: Sealed, tile_block: int, part: slice, group: int,
     visit: Callable[[Pairs, OtherSide], None],
 ) -> None:  # fmt: skip
-    """Call `visit(pairs, others)` for some rows of a tile block and groups of columns."""
+    """Call `visit(pairs, others)` for some rows of a tile block and a group of columns."""
+    tile = job.tile(side, tile_block, group)
+    if side == job.plan.short:
+        visit_runs(job, its, group, [(tile, part)], lambda _, *these: visit(*these))
+        return
+    others = OtherSide(WHOLE, job.whole_table(job.plan.short, its))
+    visit(Pairs(tile.indptr[:-1][part], tile.indptr[1:][part], tile.indices, tile.counts), others)
+
+
+def visit_runs(
+    job: Job, its: Sealed, group: int, parts: list[tuple[Tile, slice]],
+    visit: Callable[[int, Pairs, OtherSide], None],
+) -> None:  # fmt: skip
+    """Call `visit(k, pairs, others)` for the k-th of some tiles' rows, over runs of a group of the long side's columns.
+
+    Tables of a run of blocks are read once for all of them.
+    """
     plan = job.plan
-    for group in groups:
-        tile = job.tile(side, tile_block, group)
-        cursors, ends = tile.indptr[:-1][part], tile.indptr[1:][part]
-        if side == plan.long:
-            others = OtherSide(WHOLE, job.whole_table(plan.short, its))
-            visit(Pairs(cursors, ends, tile.indices, tile.counts), others)
-            continue
-        for run in plan.runs[group]:
-            stops = np.empty_like(cursors)
-            rows.advance(cursors, ends, tile.indices, plan.places[plan.long][run[-1]].stop, stops)
-            # Tables of several blocks are anywhere in memory; they must live until the visit is over.
-            tables = [job.table(plan.long, its, its_block) for its_block in run]
-            table, parts = side_by_side(plan.places[plan.long][run[0]].first, plan.blocks[plan.long], tables)
-            visit(Pairs(cursors, stops, tile.indices, tile.counts), OtherSide(parts, table))
-            cursors = stops
+    cursors = [tile.indptr[:-1][part] for tile, part in parts]
+    ends = [tile.indptr[1:][part] for tile, part in parts]
+    # Tables of several blocks are anywhere in memory; they must live until the visits are over.
+    for run, tables in job.tables_by_run(its, group):
+        table, where = side_by_side(plan.places[plan.long][run[0]].first, plan.blocks[plan.long], tables)
+        for k, (tile, _) in enumerate(parts):
+            stops = np.empty_like(cursors[k])
+            rows.advance(cursors[k], ends[k], tile.indices, plan.places[plan.long][run[-1]].stop, stops)
+            visit(k, Pairs(cursors[k], stops, tile.indices, tile.counts), OtherSide(where, table))
+            cursors[k] = stops
+
+
+def tiles_of(job: Job, side: str, parts: list[range], group: int) -> list[tuple[Tile, slice]]:
+    """Tiles of a group of columns and their rows, for some runs of blocks, each within a tile block."""
+    ends = [(job.plan.places[side][part[0]], job.plan.places[side][part[-1]]) for part in parts]
+    return [(job.tile(side, first.tile_block, group), slice(first.rows.start, last.rows.stop)) for first, last in ends]
 
 
 @on_worker
@@ -234,7 +258,7 @@ def gather_statistics(
     job: Job, its: Sealed, side: str, own: Sealed, two_lambda_star: float, logits: list[np.ndarray | None],
     log_z: float, blocks: range, share: int,
 ) -> list[np.ndarray]:  # fmt: skip
-    """Partial statistics of blocks of the short side's rows, of one tile block, over a share of the columns."""
+    """Partial statistics of blocks of the short side's rows over a share of the columns."""
     factors = job.settings.factors
     censored = [
         job.censored * weights_of(job, side, own, block, logit, log_z)
@@ -242,18 +266,21 @@ def gather_statistics(
     ]
     tables = [job.table(side, own, block) for block in blocks]
     out = [np.zeros((each.size, job.statistics), job.settings.dtype) for each in censored]
-    first, last = (job.plan.places[side][block] for block in (blocks[0], blocks[-1]))
+    parts = job.plan.by_tile(side, blocks)
 
-    def visit(pairs: Pairs, others: OtherSide) -> None:
+    def visit(k: int, pairs: Pairs, others: OtherSide) -> None:
         at = 0
-        for sums, amounts, own_table in zip(out, censored, tables, strict=True):
-            mine = slice(at, at + amounts.size)
-            at += amounts.size
+        for block in parts[k]:
+            n = block - blocks.start
+            mine = slice(at, at + censored[n].size)
+            at = mine.stop
             part = pairs._replace(starts=pairs.starts[mine], stops=pairs.stops[mine])
-            rows.add_statistics(part, others, own_table, job.width, factors, amounts, two_lambda_star, job.cold, sums)
+            rows.add_statistics(
+                part, others, tables[n], job.width, factors, censored[n], two_lambda_star, job.cold, out[n]
+            )
 
-    part = slice(first.rows.start, last.rows.stop)
-    visit_pairs(job, side, its, first.tile_block, part, job.plan.shares[share], visit)
+    for group in job.plan.shares[share]:
+        visit_runs(job, its, group, tiles_of(job, side, parts, group), visit)
     return out
 
 
@@ -300,7 +327,7 @@ def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block:
         else:
             rows.select_rows(pairs, others, own_table, job.width, job.settings.factors, job.cold, out)
 
-    visit_pairs(job, side, its, tile_block, slice(None), [group], visit)
+    visit_pairs(job, side, its, tile_block, slice(None), group, visit)
     return out
 
 

@@ -235,6 +235,7 @@ def test_nothing_is_removed_but_through_the_disk_of_a_storage() -> None:
                 elif name == "remove" and owner == "os":
                     found.add((path.relative_to(package).as_posix(), "os.remove"))
     assert found == {
+        ("run/machine.py", "os.unlink"),  # notes of tables in a folder of the user's alone, by their names and form
         ("store/disk.py", "os.unlink"),
         ("store/disk.py", "os.rmdir"),
         ("store/disk.py", "self.unlink"),  # of what a failed write has just made

@@ -42,12 +42,19 @@ def test_every_row_is_in_one_block_and_every_block_in_one_tile(plan: Plan) -> No
         assert [block for blocks in plan.tile_blocks[side] for block in blocks] == list(range(len(places)))
 
 
-def test_bundles_are_all_blocks_in_order_and_leave_no_tile(plan: Plan) -> None:
-    for side in plan.cuts:
-        bundles = plan.bundles(side, 2)
-        assert [block for bundle in bundles for block in bundle] == list(range(len(plan.places[side])))
-        assert all(len({plan.places[side][block].tile_block for block in bundle}) == 1 for bundle in bundles)
-        assert max(map(len, bundles)) <= 2
+@pytest.mark.parametrize("most", [1, 2, 3, 8, 1000])
+def test_bundles_are_all_blocks_in_order_and_parts_of_a_tile_or_whole_ones(plan: Plan, most: int) -> None:
+    for side, places in plan.places.items():
+        bundles = plan.bundles(side, most)
+        assert [block for bundle in bundles for block in bundle] == list(range(len(places)))
+        assert max(map(len, bundles)) <= max(most, 1)
+        for bundle in bundles:
+            parts = plan.by_tile(side, bundle)
+            assert [block for part in parts for block in part] == list(bundle)
+            assert [len({places[block].tile_block for block in part}) for part in parts] == [1] * len(parts)
+            # No tile is read for two bundles, unless one is too small for it.
+            whole = [part in plan.tile_blocks[side] for part in parts]
+            assert all(whole) or (len(parts) == 1 and most < places.each)
 
 
 def test_runs_cover_the_columns_of_their_group(plan: Plan) -> None:

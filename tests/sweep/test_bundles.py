@@ -1,0 +1,145 @@
+"""Gathering for several tile blocks at a time: the same bits, and tables that are read once for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+from helpers.stores import fitted_arrays, make_store, random_counts
+
+import pairsym_dask as ps
+from pairsym_dask.run.bundles import Hands
+from pairsym_dask.settings import Settings
+from pairsym_dask.store import cuts as cuts_module
+from pairsym_dask.store.arrays import Sealed
+from pairsym_dask.store.counts import Counts
+from pairsym_dask.sweep import fit as fit_module
+from pairsym_dask.sweep import plan as plan_module
+from pairsym_dask.sweep.plan import Plan
+from pairsym_dask.sweep.room import make_room
+from pairsym_dask.sweep.spread import gather_reads, spread
+
+CUTS = {"LONG_BLOCK": 64, "SHORT_BLOCK": 32}
+PLAN = {"TABLES": 20_000, "STATISTICS": 20_000, "SMALL": 4}
+SOLVED = {"factors": 3}
+COLD = {"factors": 40}
+STEPPED = {"factors": 40, "temperature": 1.0}
+MESSAGES = {"factors": 3, "selection": "bayes"}
+HUGE = (10**9, 10**7, 10**11)
+
+
+@pytest.fixture
+def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counts:
+    """Three tile blocks of items, the first two of them of several blocks of rows."""
+    for name, value in CUTS.items():
+        monkeypatch.setattr(cuts_module, name, value)
+    for name, value in PLAN.items():
+        monkeypatch.setattr(plan_module, name, value)
+    return make_store(random_counts(400, 90, 0.15, seed=2), tmp_path / "counts.zarr")
+
+
+def fit(
+    counts: Counts, path: Path, bundle: int, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], **options: Any
+) -> ps.PairedSymbols:
+    """A fit that gathers for so many blocks at a time and keeps nothing between tasks."""
+
+    def room(*arguments: Any) -> Any:
+        return replace(make_room(*arguments), bundle=bundle, cache=0, tables=0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module, "make_room", room)
+        return ps.PairedSymbols(**settings).fit(counts, path, sweeps=2, progress=False, **options)
+
+
+def bits(model: ps.PairedSymbols) -> dict[str, bytes]:
+    return {path: array.tobytes() for path, array in fitted_arrays(model).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SOLVED, COLD, STEPPED, MESSAGES], ids=["solved", "cold", "stepped", "messages"])
+def test_bits_do_not_depend_on_what_a_task_gathers_for(
+    counts: Counts, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan.make(counts, Settings(**settings))
+    assert len(plan.tile_blocks["items"]) == 3
+    assert not plan.whole["items"]
+    first = bits(ps.PairedSymbols(**settings).fit(counts, tmp_path / "all-kept.zarr", sweeps=2, progress=False))
+    for bundle in (1, 2, plan.places["items"].each, 2 * plan.places["items"].each, 1000):
+        model = fit(counts, tmp_path / f"{bundle}.zarr", bundle, monkeypatch, settings, threads=2)
+        assert bits(model) == first, bundle
+
+
+def _exchange(values: dict[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
+    """Give a worker the small cuts of this process; what it had."""
+    import importlib
+
+    before = {key: getattr(importlib.import_module(key[0]), key[1]) for key in values}
+    for (module, name), value in values.items():
+        setattr(importlib.import_module(module), name, value)
+    return before
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("settings", [SOLVED, COLD], ids=["solved", "cold"])
+def test_workers_that_read_ahead_make_the_same_bits(
+    counts: Counts, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any
+) -> None:
+    first = bits(fit(counts, tmp_path / "threads.zarr", 1, monkeypatch, settings))
+    small = {(cuts_module.__name__, name): value for name, value in CUTS.items()}
+    small |= {(plan_module.__name__, name): value for name, value in PLAN.items()}
+    with Client(cluster) as client:
+        usual = next(iter(client.run(_exchange, small).values()))
+        try:
+            model = fit(counts, tmp_path / "cluster.zarr", 1000, monkeypatch, settings, client=client)
+        finally:
+            client.run(_exchange, usual)
+    assert bits(model) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SOLVED, COLD], ids=["solved", "cold"])
+def test_tables_are_read_once_for_all_blocks_that_a_task_gathers_for(
+    counts: Counts, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan.make(counts, Settings(**settings))
+    found: Counter[str] = Counter()
+    read = Sealed.read_block
+
+    def count(self: Sealed, spec: Any, *index: int) -> Any:
+        found[spec.path] += 1
+        return read(self, spec, *index)
+
+    monkeypatch.setattr(Sealed, "read_block", count)
+    reads = {}
+    for bundle in (1, 1000):
+        found.clear()
+        fit(counts, tmp_path / f"{bundle}.zarr", bundle, monkeypatch, settings, threads=1)
+        reads[bundle] = found["users/mean"]
+    assert not found["users/precision"]  # a cold fit has no use for them
+    blocks, passes = len(plan.places["users"]), 2 * (1 + plan.steps)  # of two sweeps
+    assert reads[1] - reads[1000] == (len(plan.places["items"]) - 1) * passes * blocks
+
+
+@pytest.mark.parametrize("factors", [20, 64])
+def test_a_plan_of_very_many_items_reads_tables_a_few_times_a_pass(factors: int) -> None:
+    plan = Plan.of_shape(*HUGE, Settings(factors=factors))
+    room = make_room(plan, "16GiB", 1, 256)
+    how = spread(plan, room, Hands(256))
+    assert len(how.bundles) < plan.cuts["items"].blocks / 20
+    assert max(map(len, how.bundles)) <= room.bundle
+    assert [b for bundle in how.bundles for piece in how.pieces(bundle) for b in piece] == list(
+        range(len(plan.places["items"]))
+    )
+    assert sum(gather_reads(plan, room, len(how.bundles), 256)) < 40e12  # 1.3e15 where each tile block reads them
+    assert len(how.bundles) * len(how.shares) >= 256  # work for all
+
+
+def test_laptops_that_keep_all_tables_gather_for_a_block_at_a_time() -> None:
+    plan = Plan.of_shape(10_000_000, 100_000, 250_000_000, Settings(factors=20))
+    assert make_room(plan, "16GiB", 2).bundle == 1
+    small = make_room(plan, "4GiB", 2)  # does not: all blocks share what is read
+    assert len(plan.bundles("items", small.bundle)) < plan.cuts["items"].blocks
