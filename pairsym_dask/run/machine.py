@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import stat
 import tempfile
 import time
@@ -24,6 +25,7 @@ WAIT_SECONDS = 60.0  # for a neighbour that makes it, but is stopped; then one m
 _POLL_SECONDS = 0.005
 _POPULATE_READ = 22  # MADV_POPULATE_READ: pages are looked up at once, not fault by fault
 _NOTE_BYTES = 64
+_NOTE = re.compile(rb"\d+ \d+ *")
 
 
 def on_this_machine(name: str, size: int, dtype: str, fill: Callable[[np.ndarray], None]) -> np.ndarray | None:
@@ -160,7 +162,9 @@ def _forget_note(folder: str, name: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _place(name, os.pread(descriptor, _NOTE_BYTES, 0)) is None:
+            note = os.pread(descriptor, _NOTE_BYTES + 1, 0)
+            ours = not note or _NOTE.fullmatch(note)  # nobody else's file is ever removed
+            if ours and _place(name, note) is None:
                 os.unlink(path)
         finally:
             os.close(descriptor)

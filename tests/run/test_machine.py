@@ -194,3 +194,14 @@ def test_want_of_room_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch)
     array = on_this_machine("a", SIZE, "float32", fill)
     assert array is not None
     assert on_this_machine("a", SIZE, "float32", lambda array: None) is not array
+
+
+def test_a_stranger_among_the_notes_stays() -> None:
+    folder = Path(machine.notes())
+    stranger, stale = folder / "thesis.txt", folder / "stale"
+    stranger.write_text("nine years of work")
+    stale.write_text("999999999 7".ljust(64))
+    forget_notes()
+    assert stranger.read_text() == "nine years of work"
+    assert not stale.exists()
+    stranger.unlink()
