@@ -199,6 +199,7 @@ def test_want_of_room_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_stranger_among_the_notes_stays() -> None:
     folder = Path(machine.notes())
     stranger, stale = folder / "thesis.txt", folder / "stale"
+    folder.mkdir(mode=0o700, exist_ok=True)
     stranger.write_text("nine years of work")
     stale.write_text("999999999 7".ljust(64))
     forget_notes()
