@@ -2,8 +2,8 @@
 
     python workflows/benchmark_processes.py --factors 20 --rounds 4
 
-Every contender goes on with a fit of its own, three sweeps a round; the median of the last two counts. Processes are real
-workers of a `LocalCluster`.
+Every contender goes on with a fit of its own, three sweeps a round; the median of the last two counts. Processes are
+real workers of a `LocalCluster`.
 """
 
 from __future__ import annotations
