@@ -156,12 +156,24 @@ def forget_notes() -> None:
             _forget_note(folder, name)
 
 
+def _lock_soon(descriptor: int) -> None:
+    """Hold a note that a neighbour may be looking at, but not one that it is about to write: that takes longer."""
+    for left in reversed(range(20)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
 def _forget_note(folder: str, name: str) -> None:
     path = os.path.join(folder, name)
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_soon(descriptor)
             note = os.pread(descriptor, _NOTE_BYTES + 1, 0)
             ours = not note or _NOTE.fullmatch(note)  # nobody else's file is ever removed
             if ours and _place(name, note) is None:

@@ -34,7 +34,12 @@ SHARDS = 3  # of the users, at least
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.filterwarnings("ignore::UserWarning:distributed", "ignore::ResourceWarning", "ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::UserWarning:distributed",
+        "ignore::ResourceWarning",
+        "ignore::RuntimeWarning",
+        "ignore:Creating scratch directories",  # of a busy machine
+    ),
 ]
 
 

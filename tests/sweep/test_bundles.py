@@ -120,7 +120,7 @@ def test_tables_are_read_once_for_all_blocks_that_a_task_gathers_for(
         fit(counts, tmp_path / f"{bundle}.zarr", bundle, monkeypatch, settings, threads=1)
         reads[bundle] = found["users/mean"]
     assert not found["users/precision"]  # a cold fit has no use for them
-    blocks, passes = len(plan.places["users"]), 2 * (1 + plan.steps)  # of two sweeps
+    blocks, passes = len(plan.places["users"]), 2 * (1 + plan.short_steps)  # of two sweeps
     assert reads[1] - reads[1000] == (len(plan.places["items"]) - 1) * passes * blocks
 
 
