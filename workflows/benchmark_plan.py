@@ -39,7 +39,7 @@ SHAPES = [  # users, items, pairs, K, selection, threads, memory
     (20_000, 5_000, 2_000_000, 64, "constant", 2, "2GiB"),
 ]
 FITTED = [
-    (150_000, 6_000, 1_200_000),
+    (620_000, 12_000, 5_500_000),
     (20_000, 5_000, 1_500_000),
     (100_000, 90_000, 1_000_000),
 ]  # few, many pairs a row
@@ -158,7 +158,7 @@ def refit() -> dict[str, dict[str, list[float]]]:
                     plan, seconds = time_passes(counts, {"factors": k, "selection": selection}, folder)
                     for kind, took in seconds.items():
                         n = plan.cuts[plan.short if kind in (GATHER, STEP) else plan.long].rows
-                        passes = plan.steps if kind == STEP else 1
+                        passes = plan.short_steps if kind == STEP else 1
                         terms = [plan.pairs, plan.pairs * k, plan.pairs * k**2, n, n * k, n * k**2]
                         rows[family(plan), kind].append((terms, 1e9 * took / passes))
                     print(f"{users:,} x {items:,}, {counts.nnz:,} pairs, K = {k}, {selection}: {seconds}", flush=True)

@@ -37,7 +37,7 @@ class Rates:
     task: float = TASK_SECONDS  # seconds of the scheduler's core, a task
     network: float = 1e9  # bytes a second into a worker
     read: float = 1e9  # bytes a second from the store, a worker
-    write: float = 0.4e9
+    write: float = 0.8e9  # on top of what is written while kernels run
     call: float = 1e-3  # seconds of a call to the store: 0.1 on S3
     writes: float = 1e6  # objects a second that the store takes in all: 3500 on S3, by prefix
 

@@ -9,27 +9,28 @@ from .plan import COLD, Plan
 
 UPDATE, GATHER, STEP, SELECT, FINISH, START = "update", "gather", "step", "select", "finish", "start"
 # Nanoseconds: a pair, its K, its K^2; a row, its K, its K^2; rows of the long side, or of the short one where it is
-# gathered for. Read off the tasks of sweeps on one thread at K = 20 and 64, of simulated pairs, on a busy machine.
+# gathered for. Fitted to the passes of sweeps on one thread, K = 10 to 128, of three shapes of simulated pairs, on a
+# quiet machine (`python workflows/benchmark_plan.py --refit`); new cold fits have no pass that selects.
 COSTS: dict[str, dict[str, tuple[float, ...]]] = {
     "cholesky": {
-        UPDATE: (30.0, 2.0, 0.1, 100.0, 0.0, 0.4),
-        GATHER: (20.0, 2.0, 0.09, 200.0, 0.0, 0.4),
-        SELECT: (20.0, 2.0, 0.0, 0.0, 0.0, 0.0),
-        FINISH: (15.0, 1.3, 0.0, 50.0, 0.0, 0.0),
+        UPDATE: (37.3, 0.791, 0.0113, 0.0, 0.0, 0.378),
+        GATHER: (6.64, 0.566, 0.0227, 590.0, 10.9, 1.05),
+        SELECT: (7.04, 0.0278, 0.0, 46.1, 1.27, 0.146),
+        FINISH: (13.2, 0.0, 0.00309, 13.0, 0.0, 0.12),
     },
     "gradients": {
-        UPDATE: (60.0, 3.5, 0.0, 200.0, 0.0, 0.05),
-        GATHER: (30.0, 1.9, 0.0, 200.0, 0.0, 0.0),
-        STEP: (16.0, 0.6, 0.0, 100.0, 0.0, 0.0),
-        SELECT: (20.0, 1.3, 0.0, 0.0, 0.0, 0.0),
-        FINISH: (20.0, 1.2, 0.0, 50.0, 0.0, 0.0),
+        UPDATE: (132.0, 0.111, 0.0, 0.0, 0.0, 0.205),
+        GATHER: (82.8, 0.0357, 0.0, 0.0, 29.3, 0.0283),
+        STEP: (28.6, 0.0, 0.0, 0.0, 7.72, 0.0273),
+        SELECT: (20.7, 0.0, 0.0, 188.0, 4.09, 0.0),
+        FINISH: (32.4, 0.0, 0.0, 0.0, 2.87, 0.0388),
     },
     "cold": {
-        UPDATE: (40.0, 3.0, 0.0, 200.0, 0.0, 0.02),
-        GATHER: (25.0, 1.2, 0.0, 200.0, 0.0, 0.0),
-        STEP: (15.0, 0.5, 0.0, 100.0, 0.0, 0.0),
-        SELECT: (20.0, 1.3, 0.0, 0.0, 0.0, 0.0),
-        FINISH: (15.0, 0.8, 0.0, 50.0, 0.0, 0.0),
+        UPDATE: (47.7, 0.312, 0.0, 0.0, 2.61, 0.0642),
+        GATHER: (5.58, 0.396, 0.0, 0.0, 38.4, 0.0),
+        STEP: (6.57, 0.0, 0.000546, 41.0, 7.72, 0.0423),
+        SELECT: (20.7, 0.0, 0.0, 188.0, 4.09, 0.0),
+        FINISH: (14.6, 0.0285, 0.0, 0.0, 1.3, 0.00649),
     },
 }
 BLOCK = (100.0, 20.0)  # nanoseconds of a row, and of its K, that is written or read as it is: starts, weights
