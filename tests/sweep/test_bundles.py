@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,8 @@ def test_a_plan_of_very_many_items_reads_tables_a_few_times_a_pass(factors: int)
         range(len(plan.places["items"]))
     )
     assert sum(gather_reads(plan, room, len(how.bundles), 256)) < 40e12  # 1.3e15 where each tile block reads them
-    assert len(how.bundles) * len(how.shares) >= 256  # work for all
+    rounds = len(how.bundles) * len(how.shares) / 256
+    assert rounds / math.ceil(rounds) >= 0.9  # work for nearly all, in the last round too
 
 
 def test_laptops_that_keep_all_tables_gather_for_a_block_at_a_time() -> None:
