@@ -41,13 +41,15 @@ def on_this_machine(name: str, size: int, dtype: str, fill: Callable[[np.ndarray
         note = _held_note(name)
         try:
             found = _neighbours(name, nbytes, os.pread(note, _NOTE_BYTES, 0))
+            made = found is None
             if found is None:
                 found = _filled(name, nbytes, dtype, fill)
-                forget_notes()
                 with suppress(OSError):  # without a note neighbours make their own
                     os.pwrite(note, f"{os.getpid()} {found}".ljust(_NOTE_BYTES).encode(), 0)
         finally:
             os.close(note)
+        if made:
+            forget_notes()  # not before: it would wait for the note that was held here, and neighbours with it
         return np.frombuffer(_mapped(found, nbytes), dtype)
     except (OSError, ValueError):  # no room, no right, a folder of somebody else, a neighbour that does not end
         return None
