@@ -109,6 +109,15 @@ def test_an_array_is_made_once_and_seen_by_all(folder: Path, neighbour: Any) -> 
     assert list(folder.iterdir()) == []
 
 
+def test_a_maker_does_not_wait_for_its_own_note(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(machine.time, "sleep", slept.append)
+    arrays = [on_this_machine(name, SIZE, "float32", fill) for name in "ab"]
+    assert all(array is not None for array in arrays)
+    assert slept == []
+    assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+
+
 def test_arrays_of_other_names_and_sizes_are_others(neighbour: Any) -> None:
     other = neighbour("a")
     assert (other.says(), other.says()) == ("filling", TOTAL)
