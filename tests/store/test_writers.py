@@ -136,10 +136,10 @@ def test_an_error_of_a_sync_for_another_is_told_at_settle(disk: PatientDisk, tmp
     task.settle()
     for key in ("a", "bad", "gone"):
         driver.sync_soon(key)
-    with pytest.raises(StoreError, match="cannot write .*bad: Input/output error"):
+    with pytest.raises(StoreError, match=r"cannot write .*bad: Input/output error"):
         driver.settle()
     driver.sync_soon("gone")
-    with pytest.raises(StoreError, match="cannot write .*gone: its folder was removed meanwhile"):
+    with pytest.raises(StoreError, match=r"cannot write .*gone: its folder was removed meanwhile"):
         driver.settle()
 
 
