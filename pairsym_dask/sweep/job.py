@@ -211,8 +211,11 @@ class Job(Travelling):
 
     def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
         """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
+        key = Key("table", self.storage.url, sealed.prefix, side, block)
 
         def make() -> np.ndarray:
+            # Another process has made this one; what is here of an earlier sweep would stay, and take its room.
+            SHELF.drop(lambda kept: kept.outdated_by(key))
             ahead = block + self.room.tasks
             if side == self.plan.long and ahead < len(self.plan.places[side]):
                 for name in ("mean",) if self.cold else ("mean", "precision"):
@@ -224,7 +227,6 @@ class Job(Travelling):
             values = Values(*(parts.get(name, parts["mean"]) for name in VALUES))
             return self.fill(values, parts["background"])
 
-        key = Key("table", self.storage.url, sealed.prefix, side, block)
         kept: np.ndarray = SHELF.get(key, make, self._tables)
         if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept
