@@ -239,9 +239,13 @@ class Executor:
                     self._progressed = time.monotonic()
                     if on_done is not None:
                         on_done(future.key)
-                return list(self.client.gather(futures))
-            finally:
-                self._done = futures
+                values = list(self.client.gather(futures))
+            except BaseException:
+                for future in futures:  # nothing goes on after an error
+                    future.release()
+                raise
+            self._done = futures
+            return values
 
         return self._watched(work)  # type: ignore[no-any-return]
 
