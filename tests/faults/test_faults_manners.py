@@ -229,7 +229,6 @@ def test_a_worker_keeps_one_table_of_a_block_whoever_made_it(counts: Counts, cli
         counts,
         tmp_path / "model.zarr",
         client,
-        sweeps=6,
         callback=lambda *_: found.extend(client.run(_tables).values()),
     )
     assert max(map(len, found)) > 0
