@@ -21,19 +21,18 @@ from ..errors import PairsymError, SchedulerError
 from ..store.arrays import Manifest, Sealed
 from ..store.sharded import seal
 from ..store.shards import Shards
-from ..store.storage import Storage
+from ..store.storage import Storage, join_keys
 from .bundles import Hands
 from .progress import Progress
+from .watch import AGAIN, LOST_SECONDS, Watch, address_of
 from .workers import Requirements, memory_trouble, paused_workers, versions
 
 Nodes = dict[str, Any]  # of a graph, by key
 CONNECT_SECONDS = 20
-LOST_SECONDS = 15.0  # a scheduler that is silent, or a cluster without workers, for so long is gone
 POLL_SECONDS = 1.0
 RETRIES = 2  # of a task that failed, perhaps for a passing reason, perhaps on a worker that lacks something
 STALLED_SECONDS = 25.0  # without a finished task while workers are paused: time to say so
 PAUSED_SECONDS = 300.0  # and time to end
-_AGAIN = "what is committed is safe: run the fit again to go on"
 
 
 @cache
@@ -149,11 +148,12 @@ class Executor:
         if client is None and self.client is not None and self.client.status != "running":
             if threads is None:
                 raise SchedulerError(
-                    f"the current dask client has lost its scheduler at {_address(self.client)}; close it, make "
+                    f"the current dask client has lost its scheduler at {address_of(self.client)}; close it, make "
                     "another one, or give threads= to run without a cluster"
                 )
             self.client, self._alone = None, True  # dask itself would still turn to it
         self._progressed = 0.0
+        self._done: list[Any] = []  # futures of the last graph
         self.processes = 1  # that share the work, as far as is known
         self.threads = threads or default_threads()
         self._warned = False
@@ -162,7 +162,7 @@ class Executor:
         """Memory budget and number of tasks of one process: of the smallest worker when there is a cluster."""
         if self.client is None:
             return memory, self.threads
-        watch, knock = _Watch(self.client), None
+        watch, knock = Watch(self.client), None
         while not (found := watch.workers()):
             knock = knock or self.client.submit(int, pure=False)  # an adaptive cluster has workers where it has tasks
             time.sleep(POLL_SECONDS)
@@ -178,7 +178,7 @@ class Executor:
         """Who works now: workers may come and go, and are asked for before every sweep."""
         if self.client is None:
             return Hands()
-        workers = _Watch(self.client).workers()
+        workers = Watch(self.client).workers()
         hosts = [worker["host"] for address, worker in workers.items() if not address.startswith("inproc://")]
         return Hands(max(1, sum(worker["nthreads"] for worker in workers.values())), len(set(hosts)) < len(hosts))
 
@@ -202,7 +202,8 @@ class Executor:
         """See that all workers have this process's versions and find these keys; None without a cluster."""
         if self.client is None:
             return None
-        wanted = Requirements(versions(), tuple(tokens))
+        beside = {where for storage, _ in tokens if (where := storage.whereabouts()) is not None}
+        wanted = Requirements(versions(), tuple(tokens), frozenset(beside))
         answers = self._watched(lambda: self.client.run(wanted.problem, on_error="return"))
         for address, answer in answers.items():
             if isinstance(answer, ImportError):
@@ -217,6 +218,7 @@ class Executor:
         """Call something in every worker's process, as far as they can be reached in a few seconds."""
         if self.client is None or self.client.status != "running":
             return
+        self._release()
 
         def call() -> None:
             with suppress(Exception):  # workers that are gone have nothing to give back
@@ -231,17 +233,30 @@ class Executor:
 
         def work() -> list[Any]:
             futures = self.client.get(as_named(nodes), keys, sync=False, retries=RETRIES)
+            self._release()
             try:
                 for future in as_completed(futures, loop=self.client.loop):
                     self._progressed = time.monotonic()
                     if on_done is not None:
                         on_done(future.key)
-                return list(self.client.gather(futures))
-            finally:
-                for future in futures:
+                values = list(self.client.gather(futures))
+            except BaseException:
+                for future in futures:  # nothing goes on after an error
                     future.release()
+                raise
+            self._done = futures
+            return values
 
         return self._watched(work)  # type: ignore[no-any-return]
+
+    def _release(self) -> None:
+        """Let go of the last graph's futures.
+
+        A client sends at most every 10 ms: were they released before the next graph is sent, it would wait for that.
+        """
+        for future in self._done:
+            future.release()
+        self._done = []
 
     def _warn_of_memory(self, workers: dict[str, Any]) -> None:
         """Say it once when workers spill or are paused."""
@@ -271,7 +286,7 @@ class Executor:
 
         self._progressed = time.monotonic()
         threading.Thread(target=run, daemon=True, name="pairsym-cluster").start()
-        watch, told = _Watch(self.client), False
+        watch, told = Watch(self.client), False
         while not done.wait(POLL_SECONDS):
             workers = watch.workers()
             self._warn_of_memory(workers)
@@ -279,7 +294,7 @@ class Executor:
             if (trouble := paused_workers(workers)) is None:
                 told = False
             elif idle > PAUSED_SECONDS:
-                raise SchedulerError(f"{trouble}; nothing was finished for {PAUSED_SECONDS:.0f} s; {_AGAIN}")
+                raise SchedulerError(f"{trouble}; nothing was finished for {PAUSED_SECONDS:.0f} s; {AGAIN}")
             elif idle > STALLED_SECONDS and not told:
                 told = True
                 left = PAUSED_SECONDS - STALLED_SECONDS
@@ -295,44 +310,11 @@ class Executor:
         if isinstance(error, KilledWorker):
             raise SchedulerError(
                 f"{error.allowed_failures + 1} dask workers died one after another on the same task, most likely for "
-                f"want of memory: give them more, or fewer threads each; {_AGAIN}"
+                f"want of memory: give them more, or fewer threads each; {AGAIN}"
             ) from None
         if isinstance(error, (FutureCancelledError, ClosedClientError, CommClosedError)):
-            raise SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}") from None
+            raise SchedulerError(f"the dask scheduler at {address_of(self.client)} has gone away; {AGAIN}") from None
         raise error
-
-
-def _address(client: Any) -> str:
-    return str(getattr(client.scheduler, "address", "") or "an unknown address")
-
-
-class _Watch:
-    """Looks after a cluster while something waits for it."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self._heard = self._manned = time.monotonic()
-
-    def workers(self) -> dict[str, Any]:
-        """The workers now; an error when there has been no answer, or no worker, for too long."""
-        gone = SchedulerError(f"the dask scheduler at {_address(self.client)} has gone away; {_AGAIN}")
-        if self.client.status in ("closed", "closing"):
-            raise gone
-        try:
-            identity = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=LOST_SECONDS / 3)
-            workers: dict[str, Any] = identity["workers"]
-            self._heard = time.monotonic()
-        except (OSError, TimeoutError, AttributeError, RuntimeError):
-            if time.monotonic() - self._heard > LOST_SECONDS:
-                raise gone from None
-            return {}
-        if workers:
-            self._manned = time.monotonic()
-        elif time.monotonic() - self._manned > LOST_SECONDS:
-            raise SchedulerError(
-                f"the dask cluster at {_address(self.client)} has no workers any more; start some; {_AGAIN}"
-            )
-        return workers
 
 
 class Work(Protocol):
@@ -362,6 +344,13 @@ class Attempt(Generic[J]):
     def written(self) -> Sealed:
         """All that has been written so far."""
         return seal(self.job.storage, self.job.folder, dict(self.files), self.job.shards)
+
+    def add_files(self, entries: Iterable[Any]) -> None:
+        """Remember files that tasks have written; what they left to this process is made durable meanwhile."""
+        for key, size, check, *left in entries:
+            self.files[key] = (size, check)
+            if left:
+                self.job.storage.sync_soon(join_keys(self.job.folder, key))
 
     def new_graph(self) -> Graph:
         """An empty graph of this attempt, the job in it."""

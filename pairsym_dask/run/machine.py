@@ -23,6 +23,7 @@ import numpy as np
 
 WAIT_SECONDS = 60.0  # for a neighbour that makes it, but is stopped; then one makes its own
 _POLL_SECONDS = 0.005
+_LOOKS = 20  # times _POLL_SECONDS that something short is waited for
 _POPULATE_READ = 22  # MADV_POPULATE_READ: pages are looked up at once, not fault by fault
 _NOTE_BYTES = 64
 _NOTE = re.compile(rb"\d+ \d+ *")
@@ -41,15 +42,21 @@ def on_this_machine(name: str, size: int, dtype: str, fill: Callable[[np.ndarray
         note = _held_note(name)
         try:
             found = _neighbours(name, nbytes, os.pread(note, _NOTE_BYTES, 0))
+            made = found is None
             if found is None:
                 found = _filled(name, nbytes, dtype, fill)
-                forget_notes()
                 with suppress(OSError):  # without a note neighbours make their own
                     os.pwrite(note, f"{os.getpid()} {found}".ljust(_NOTE_BYTES).encode(), 0)
         finally:
             os.close(note)
+        if made:
+            forget_notes()  # not before: it would wait for the note that was held here, and neighbours with it
         return np.frombuffer(_mapped(found, nbytes), dtype)
-    except (OSError, ValueError):  # no room, no right, a folder of somebody else, a neighbour that does not end
+    except (
+        OSError,
+        ValueError,
+        BufferError,
+    ):  # no room, no right, a folder of somebody else, a neighbour that does not end
         return None
 
 
@@ -73,13 +80,24 @@ def _filled(name: str, nbytes: int, dtype: str, fill: Callable[[np.ndarray], Non
         os.posix_fallocate(descriptor, 0, nbytes)  # want of room is an error here, and a signal when pages are touched
         memory = mmap.mmap(descriptor, nbytes)
         fill(np.frombuffer(memory, dtype))
-        memory.close()
+        _unmap(memory)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _unmap(memory: mmap.mmap) -> None:
+    """Close what an array was filled through; dask's profiler may be looking at the frames that hold it."""
+    for _ in range(_LOOKS):
+        try:
+            memory.close()
+            return
+        except BufferError:
+            time.sleep(_POLL_SECONDS)
+    memory.close()
 
 
 # Notes
@@ -158,7 +176,7 @@ def forget_notes() -> None:
 
 def _lock_soon(descriptor: int) -> None:
     """Hold a note that a neighbour may be looking at, but not one that it is about to write: that takes longer."""
-    for left in reversed(range(20)):
+    for left in reversed(range(_LOOKS)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return

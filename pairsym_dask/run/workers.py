@@ -25,10 +25,11 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a driver expects of its workers; `tokens` are keys that each storage holds."""
+    """What a driver expects of its workers; `tokens` are keys that each storage holds, `beside` where it sees them."""
 
     versions: dict[str, str]
     tokens: tuple[tuple[Storage, str], ...]
+    beside: frozenset[Any] = frozenset()
 
     def problem(self) -> str | None:
         """Why this process cannot take part, None when it can."""

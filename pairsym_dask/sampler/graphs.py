@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -79,14 +78,14 @@ class Passes(Attempt[DrawJob]):
         """Sweep 0 of a side's tags; `rows` are their rows in a committed fit, -1 for new ones."""
         graph = self.new_graph()
         key = graph.add(f"start-tags-{side}", 0, tags.start_effects, graph.job, side, graph.hold("start", start), rows)
-        self._add_files(self.run(f"start tags of {side}", graph, [key])[0])
+        self.add_files(self.run(f"start tags of {side}", graph, [key])[0])
 
     def draw_tags(self, side: str, before: Sealed, prior: Prior) -> None:
         """Draw a side's tags given its rows and their new prior."""
         graph = self.new_graph()
         old, state, its = graph.hold("before", before), graph.hold("state", self.written()), graph.hold("prior", prior)
         key = graph.add(f"draw-tags-{side}", 0, tags.draw_side, graph.job, side, old, state, its)
-        self._add_files(self.run(f"draw tags of {side}", graph, [key])[0])
+        self.add_files(self.run(f"draw tags of {side}", graph, [key])[0])
 
     def _shift(self, graph: Graph, side: str, own: str, its: str, proposing: str, slope: str) -> str:
         """Nodes for the steps of the short side; the key of those it takes."""
@@ -121,7 +120,7 @@ class Passes(Attempt[DrawJob]):
     def _close(self, found: list[list[Closed]]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
         closed = [part for some in found for part in some]
-        self._add_files([entry for part in closed for entry in part.entries])
+        self.add_files([entry for part in closed for entry in part.entries])
         sums = np.array([part.selection for part in closed])
         selection = np.array([np.sum(column) for column in np.ascontiguousarray(sums.T)])
         log_selection = float(np.sum([part.log_selection for part in closed]))
@@ -135,6 +134,3 @@ class Passes(Attempt[DrawJob]):
             censored,
             float(np.sum([part.shifted for part in closed])),
         )
-
-    def _add_files(self, entries: list[Any]) -> None:
-        self.files |= {key: (size, check) for key, size, check in entries}

@@ -7,6 +7,7 @@ import os
 import stat
 import uuid
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from ..errors import StoreError
@@ -30,6 +31,13 @@ class Disk:
 
     def fsync_folder(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def fsync_file(self, path: Path) -> None:
+        descriptor = open_file(str(path), os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -91,6 +99,21 @@ class Disk:
 
         return flush
 
+    def put_unsynced(self, path: Path, data: bytes | memoryview) -> None:
+        """Put a file in place that all processes can read; a power cut may take its bytes until somebody syncs it.
+
+        One that is there already stays, and holds the same bytes: it may have been synced by now, which its successor
+        would not be.
+        """
+        partial, descriptor = self._write_partial(path, data)
+        try:
+            os.close(descriptor)
+            self.link(partial, path)
+        except FileExistsError:
+            pass
+        finally:
+            self._drop(partial)
+
     def put_new_file(self, path: Path, data: bytes) -> bool:
         """Put a file in place with its bytes on disk, False when there is one."""
         partial, descriptor = self._write_partial(path, data)
@@ -124,6 +147,15 @@ class Disk:
             self.unlink(partial)
         except OSError:
             pass  # the clean-up finds it; the first error is the one to tell
+
+
+@cache
+def running_system() -> str | None:
+    """A name of this machine from its start to its end, the same in all its containers; None where it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None
 
 
 def partial_name(path: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import StoreError
 from . import writers as writing
-from .disk import Disk, open_file, partial_name
+from .disk import Disk, open_file, partial_name, running_system
 from .ours import PARTIAL, Names, below, is_file
 from .storage import Entry, Storage, check_key
 from .writers import Begun, writers
@@ -33,8 +33,18 @@ class LocalStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStorage, (self.url,)
 
-    def for_caller(self) -> LocalStorage:
-        return LocalStorage(self.url)
+    def for_caller(self, unsynced: bool = False) -> LocalStorage:
+        mine = LocalStorage(self.url)
+        mine.unsynced = unsynced
+        return mine
+
+    def whereabouts(self) -> Any:
+        try:
+            status = os.stat(self.url)
+        except OSError:
+            return None
+        system = running_system()
+        return system and (system, status.st_dev, status.st_ino)
 
     def _path(self, key: str) -> Path:
         check_key(key)
@@ -87,6 +97,9 @@ class LocalStorage(Storage):
     def _put(self, path: Path, data: bytes | memoryview) -> Callable[[], None]:
         """Put bytes under a path; they are durable when what is returned has been called."""
         with self._words("write", path):
+            if self.unsynced:
+                disk.put_unsynced(path, data)
+                return _nothing
             made_durable = disk.put_file_soon(path, data)
 
         def flush() -> None:
@@ -94,6 +107,18 @@ class LocalStorage(Storage):
                 made_durable()
 
         return flush
+
+    def sync_soon(self, key: str) -> None:
+        path = self._path(key)
+
+        def sync() -> None:
+            with self._words("write", path):
+                disk.fsync_file(path)
+
+        if not writing.IN_TURN:
+            self._begun.do(sync)
+        else:
+            sync()
 
     def settle(self) -> None:
         self._begun.wait()
@@ -327,6 +352,10 @@ class LocalStorage(Storage):
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
+
+
+def _nothing() -> None:
+    """What makes bytes durable that somebody else sees to."""
 
 
 def _listed(folder: Path) -> list[str]:

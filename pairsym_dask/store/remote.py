@@ -37,7 +37,7 @@ class RemoteStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteStorage, (self._address, self.storage_options), {"_conditional": self._conditional}
 
-    def for_caller(self) -> RemoteStorage:
+    def for_caller(self, unsynced: bool = False) -> RemoteStorage:
         return copy.copy(self)
 
     @property

@@ -53,6 +53,7 @@ class Storage:
     """A store's folder; made by `open_storage`, small enough to travel to workers. `url` holds no credentials."""
 
     url: str
+    unsynced = False  # whether what is settled may still have to be synced
     far = False  # whether a call takes long whatever it brings: better few, or several at once
 
     def write(self, key: str, data: bytes | memoryview) -> None:
@@ -69,9 +70,23 @@ class Storage:
     def settle(self) -> None:
         """Wait until all that was begun through this object is done and durable, or raise the error that was met."""
 
-    def for_caller(self) -> Storage:
-        """The same store for a caller of its own, who settles nothing but what it has begun itself."""
+    def for_caller(self, unsynced: bool = False) -> Storage:
+        """The same store for a caller of its own, who settles nothing but what it has begun itself.
+
+        With `unsynced`, for a store with known `whereabouts`, what is settled can be read by all processes of the
+        machine, and is durable only when one of them has given its key to `sync_soon`.
+        """
         return self
+
+    def whereabouts(self) -> Any:
+        """Which folder this is, of which running system; None where that cannot be told.
+
+        Processes with the same answer read and sync the same files, whatever of them is on disk yet.
+        """
+        return None
+
+    def sync_soon(self, key: str) -> None:
+        """Make bytes durable that another process of this machine has put here, by the next `settle`."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Put bytes under a key, durably with its name, if nothing is there; True for the one caller who did.

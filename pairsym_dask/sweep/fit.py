@@ -2,7 +2,8 @@
 
 A sweep is five graphs (`graphs.py`): users are updated; the items' selection statistics give xi*, then t; items are
 updated; and the selection pass over the new state gives the bound of exactly what is committed, and the users' next s.
-Where s and t are fixed, the items' selection statistics would be for xi* alone: it comes from the last pass instead.
+Where s and t are fixed, the items' selection statistics would be for xi* alone: it comes from the last pass instead,
+and t is found in the first sweep of a fit only.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ class Fit:
     tags: dict[str, TagPrior] = field(default_factory=dict)
     attempt: str = ""  # folder of the generation that is being written
     discount: Discount | None = None
+    fixed: Weights | None = None  # t where it is the same in all sweeps, once it is known
     began: float = 0.0
 
     def __post_init__(self) -> None:
@@ -241,10 +243,10 @@ class Fit:
             if not last:
                 stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
                 xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
-            t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
+            t = self._weigh_items(run, own=old, stats=stats, base=users.background, xi_star=xi_star)
             items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
         else:  # s, t and xi* are fixed: the halves may change places
-            t = run.weigh("items", own=old, stats=None, base=base, xi_star=xi_star)
+            t = self._weigh_items(run, own=old, stats=None, base=base, xi_star=xi_star)
             items = run.update("items", own=old, its=old, base=base, xi_star=xi_star, weights=t)
             new = run.written()
             users = run.update("users", own=old, its=new, base=items.background, xi_star=xi_star, weights=s)
@@ -252,6 +254,13 @@ class Fit:
         before_tags = dict.fromkeys(self.tags, old)
         end = run.finish(run.written(), users.background, items.background, xi_star, before_tags, renew=last)
         return self._commit(run, before, users, items, t.log_z, end, self.bound(end, users, items))
+
+    def _weigh_items(self, run: Passes, stats: list[np.ndarray] | None, **state: Any) -> Weights:
+        """t of the items; without selection statistics it is the same in all sweeps."""
+        if stats is not None:
+            return run.weigh("items", stats=stats, **state)
+        self.fixed = self.fixed or run.weigh("items", stats=None, **state)
+        return self.fixed
 
     def start(self) -> Commit:
         """Commit the start: sweep 0."""
@@ -286,7 +295,7 @@ class Fit:
 
     def _begin(self, sweep: int, before: Commit | None) -> Passes:
         """A new attempt at a sweep, after a committed one."""
-        files = self.open_attempt(sweep, GRAPHS - self.plan.xi_star_last)
+        files = self.open_attempt(sweep, GRAPHS - self.plan.xi_star_last - (self.fixed is not None))
         job = replace(self.job, folder=self.attempt)
         run = Passes(job, files, self.executor, self.display)
         if self.settings.discount and self.discount is None:

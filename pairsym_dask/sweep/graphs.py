@@ -201,8 +201,7 @@ class Passes(Attempt[Job]):
             ]
         found = self.run("bound", graph, keys + tagging)
         results, tagged = [result for some in found[: len(keys)] for result in some], found[len(keys) :]
-        self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
-        self.files |= {key: (size, check) for result in results for key, size, check in result.entries}
+        self.add_files(entry for part in (*tagged, *results) for entry in part.entries)
         shown = float(np.sum([result.shown for result in results]))
         message = float(np.sum([result.message for result in results]))
         if renew:
@@ -386,6 +385,6 @@ class Passes(Attempt[Job]):
 
     def _close(self, side: str, updated: list[tasks.Updated]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
-        self.files |= {key: (size, check) for part in updated for key, size, check in part.entries}
+        self.add_files(entry for part in updated for entry in part.entries)
         packed = np.sum([part.background for part in updated], axis=0)
         return Half(Background(self.job.settings.factors, packed), SideSums.add([part.sums for part in updated]))

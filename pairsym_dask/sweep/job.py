@@ -36,6 +36,7 @@ from .tag_prior import TagPrior, mixed, tag_group
 from .turn import Turn
 
 PRIOR_PAIRS = 100.0  # pairs, shown and censored, of a symbol whose prior precision is tau itself
+LEFT = "unsynced"  # marks manifest entries of files that the driver has to sync
 VALUES = ("mean", "precision", "bias", "bias_precision")
 
 
@@ -70,7 +71,20 @@ class Travelling:
     def write(self, path: str, block: int, values: np.ndarray) -> list[Any]:
         """Write a block of an array; manifest entries of what is done with it, which of a shard is its last block."""
         job: Any = self
-        return job.output.put(job.storage, job.folder, job.shards, job.specs[path], block, values)  # type: ignore[no-any-return]
+        entries: list[Any] = job.output.put(job.storage, job.folder, job.shards, job.specs[path], block, values)
+        return [(*entry, LEFT) for entry in entries] if job.storage.unsynced else entries
+
+    def for_task(self) -> Any:
+        """The same job for one task, whose shards and writes are its own.
+
+        On the driver's own machine a task of a cluster leaves fsyncs to the driver, which goes on meanwhile; anywhere
+        else the driver cannot wait for them, and each task does.
+        """
+        job: Any = self
+        own: dict[str, Any] = {} if job.shards is None else {"output": Output()}
+        if job.needed is not None:
+            own["storage"] = job.storage.for_caller(unsynced=job.storage.whereabouts() in job.needed.beside)
+        return replace(job, **own) if own else job
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         storage, digest = state["counts"]
@@ -197,8 +211,11 @@ class Job(Travelling):
 
     def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
         """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
+        key = Key("table", self.storage.url, sealed.prefix, side, block)
 
         def make() -> np.ndarray:
+            # Another process has made this one; what is here of an earlier sweep would stay, and take its room.
+            SHELF.drop(lambda kept: kept.outdated_by(key))
             ahead = block + self.room.tasks
             if side == self.plan.long and ahead < len(self.plan.places[side]):
                 for name in ("mean",) if self.cold else ("mean", "precision"):
@@ -210,7 +227,6 @@ class Job(Travelling):
             values = Values(*(parts.get(name, parts["mean"]) for name in VALUES))
             return self.fill(values, parts["background"])
 
-        key = Key("table", self.storage.url, sealed.prefix, side, block)
         kept: np.ndarray = SHELF.get(key, make, self._tables)
         if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept

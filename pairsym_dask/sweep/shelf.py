@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..run.allocator import give_memory_back
 from ..run.machine import forget_notes
 from ..run.process import let_go
 from .lent import POOL
@@ -92,4 +93,5 @@ def forget() -> None:
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)
     POOL.clear()
+    give_memory_back()
     forget_notes()

@@ -15,12 +15,12 @@ from ..errors import NumericError
 from ..kernels import cold, cold_close, gradients, moments, rows
 from ..kernels.layout import WHOLE, side_by_side
 from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
+from ..run.allocator import keep_memory
 from ..run.bundles import add_in_tree, in_runs
 from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
 from ..store.cuts import Tile
-from ..store.sharded import Output
 from .background import Background, messages, observed_messages
 from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
 from .job import VALUES, Job
@@ -64,17 +64,14 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep a task within its process's room: so many at a time."""
 
     def run(job: Job, *args: Any) -> Any:
-        needed = job.needed
-        if job.shards is not None:
-            job = replace(job, output=Output())
-        if needed is not None:  # the driver cannot wait for fsyncs of another process: each task does
-            job = replace(job, storage=job.storage.for_caller())
+        needed, job = job.needed, job.for_task()
         with at_most(job.room.tasks):
             if needed is not None:
                 admit(needed)
+                keep_memory()
             result = function(job, *args)
         if needed is not None:
-            job.storage.settle()
+            job.storage.settle()  # whoever is told that a task is done, in whatever process, can read what it wrote
         return result
 
     # Under the function's own name it is pickled by reference; its closure holds what cannot travel.

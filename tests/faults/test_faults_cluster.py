@@ -21,7 +21,7 @@ from helpers.faults import SETTINGS, all_bits, bits, new_stores_in, run_fit, tin
 from helpers.outside import OutsideCluster
 
 from pairsym_dask.errors import SchedulerError, StoreError
-from pairsym_dask.run import execute, workers
+from pairsym_dask.run import execute, watch, workers
 from pairsym_dask.run.execute import Executor, connect
 from pairsym_dask.store.counts import RECORD, Counts
 from pairsym_dask.store.local import LocalStorage
@@ -148,7 +148,7 @@ def test_long_worker_kills(counts: Counts, reference: list[str], tmp_path: Path)
 def test_a_cluster_without_workers_is_told_in_time(
     counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "LOST_SECONDS", 2.0)
+    monkeypatch.setattr(watch, "LOST_SECONDS", 2.0)
     path = tmp_path / "model.zarr"
     with local_cluster() as cluster, Client(cluster, set_as_default=False) as client:
         cluster_fit(counts, path, client, 1)
@@ -165,7 +165,7 @@ def test_a_cluster_without_workers_is_told_in_time(
 def test_workers_lost_in_the_middle_of_a_sweep_are_told_in_time(
     counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "LOST_SECONDS", 2.0)
+    monkeypatch.setattr(watch, "LOST_SECONDS", 2.0)
     path = tmp_path / "model.zarr"
     with local_cluster() as cluster, Client(cluster, set_as_default=False) as client:
         with pytest.raises(SchedulerError, match="has no workers any more"):

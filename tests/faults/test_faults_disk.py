@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client, LocalCluster
 from helpers.faults import all_bits, quick_folder, run_fit, tiny_counts, using
 
 from pairsym_dask.errors import StoreError
@@ -58,6 +59,10 @@ class ForgetfulDisk(Disk):
         if "fsync_folder" not in self.without:
             self.history.append(("fsync_folder", path))
 
+    def fsync_file(self, path: Path) -> None:
+        if "fsync_file" not in self.without:
+            self.history.append(("fsync_file", path))
+
     def replace(self, source: Path, target: Path) -> None:
         super().replace(source, target)
         self.history.append(("replace", source, target))
@@ -97,6 +102,8 @@ class ForgetfulDisk(Disk):
                 content[rest[0]] = content.get(rest[0], b"") + rest[1]
             elif name == "fsync":
                 synced[rest[0]] = content.get(rest[0], b"")
+            elif name == "fsync_file":
+                synced[seen[rest[0]]] = content.get(seen[rest[0]], b"")
             elif name == "fsync_folder":
                 for path, value in [entry for entry in pending if entry[0].parent == rest[0]]:
                     durable[path] = value
@@ -136,7 +143,9 @@ class ForgetfulDisk(Disk):
                 place.write_bytes(whole if kept == whole or chance() else kept)
 
 
-def record_fit(folder: Path, sweeps: int, without: tuple[str, ...] = ()) -> tuple[ForgetfulDisk, Counts]:
+def record_fit(
+    folder: Path, sweeps: int, without: tuple[str, ...] = (), **options: Any
+) -> tuple[ForgetfulDisk, Counts]:
     """A fit in folders that are made for it, and how the disk was called."""
     counts = tiny_counts(folder / "counts.zarr", users=40, items=5)
     root = folder / "world"
@@ -145,9 +154,19 @@ def record_fit(folder: Path, sweeps: int, without: tuple[str, ...] = ()) -> tupl
     with using(disk):
         run_fit(
             counts, root / "new/deep/model.zarr", sweeps,
-            callback=lambda sweep, *_: disk.told.append((len(disk.history), sweep)),
+            callback=lambda sweep, *_: disk.told.append((len(disk.history), sweep)), **options,
         )  # fmt: skip
     return disk, counts
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """Of a worker in this very process, whose calls the disk sees, too."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
 def losses(
@@ -202,6 +221,28 @@ def test_a_power_cut_at_any_moment_loses_no_reported_sweep(reference: list[str],
     assert cases > 50
     assert [sweep for _, sweep in disk.told] == [1, 2, 3]  # what could be lost
     assert lost == 0
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_what_workers_leave_unsynced_survives_a_power_cut(reference: list[str], client: Client, tmp_path: Path) -> None:
+    disk, counts = record_fit(tmp_path, 3, client=client)
+    left = {entry[1] for entry in disk.history if entry[0] == "fsync_file"}
+    assert len(left) >= 4 * 2  # of every sweep, the start among them, some files that tasks wrote
+    cases, lost = losses(disk, counts, reference, tmp_path, len(disk.history) // 19, 3)
+    assert cases > 50
+    assert [sweep for _, sweep in disk.told] == [1, 2, 3]
+    assert lost == 0
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_without_the_drivers_fsyncs_what_workers_leave_would_be_lost(
+    reference: list[str], client: Client, tmp_path: Path
+) -> None:
+    disk, counts = record_fit(tmp_path, 3, without=("fsync_file",), client=client)
+    _, lost = losses(disk, counts, reference, tmp_path, len(disk.history) // 19, 3)
+    assert lost > 0
 
 
 @pytest.mark.long

@@ -214,3 +214,22 @@ def test_after_a_fit_workers_give_back_what_they_kept(counts: Counts, client: Cl
     cluster_fit(counts, tmp_path / "model.zarr", client, callback=lambda *_: during.append(client.run(_held)))
     assert max(nbytes for found in during for nbytes, _ in found.values()) > 0
     assert set(client.run(_held).values()) == {(0, 0)}
+
+
+def _tables() -> list[tuple[str, int]]:
+    """In a worker: side and block of every table on its shelf."""
+    from pairsym_dask.sweep import shelf
+
+    return [(key.side, key.block) for key in shelf.SHELF._kept if key.kind == "table"]
+
+
+def test_a_worker_keeps_one_table_of_a_block_whoever_made_it(counts: Counts, client: Client, tmp_path: Path) -> None:
+    found: list[list[tuple[str, int]]] = []
+    cluster_fit(
+        counts,
+        tmp_path / "model.zarr",
+        client,
+        callback=lambda *_: found.extend(client.run(_tables).values()),
+    )
+    assert max(map(len, found)) > 0
+    assert all(len(tables) == len(set(tables)) for tables in found)

@@ -207,7 +207,7 @@ def _counted(name: str) -> Callable[..., Any]:
     return method
 
 
-CALLS = ("mkdir", "create", "write", "fsync", "fsync_folder", "replace", "link", "unlink", "rmdir")
+CALLS = ("mkdir", "create", "write", "fsync", "fsync_file", "fsync_folder", "replace", "link", "unlink", "rmdir")
 for _name in CALLS:
     setattr(FaultyDisk, _name, _counted(_name))
 

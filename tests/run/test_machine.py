@@ -109,6 +109,32 @@ def test_an_array_is_made_once_and_seen_by_all(folder: Path, neighbour: Any) -> 
     assert list(folder.iterdir()) == []
 
 
+def test_a_maker_does_not_wait_for_its_own_note(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(machine.time, "sleep", slept.append)
+    arrays = [on_this_machine(name, SIZE, "float32", fill) for name in "ab"]
+    assert all(array is not None for array in arrays)
+    assert slept == []
+    assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+
+
+def test_somebody_who_looks_at_an_array_while_it_is_made_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As dask's profiler does; somebody who does not let go costs the sharing, not the task."""
+    held: list[np.ndarray] = []
+
+    def look(array: np.ndarray) -> None:
+        fill(array)
+        held.append(array)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.time, "sleep", lambda _: held.clear())
+        array = on_this_machine("a", SIZE, "float32", look)
+    assert array is not None
+    assert np.array_equal(array, np.arange(SIZE))
+    assert on_this_machine("b", SIZE, "float32", look) is None
+    assert np.array_equal(held[0], np.arange(SIZE))
+
+
 def test_arrays_of_other_names_and_sizes_are_others(neighbour: Any) -> None:
     other = neighbour("a")
     assert (other.says(), other.says()) == ("filling", TOTAL)
