@@ -1,9 +1,9 @@
 """Finer cuts, where pairs are spread unevenly: old users or popular items come first, say.
 
-Tiles are regular, so the fullest decides for all. A side is cut finer until its fullest tile holds at most twice what
-is planned for one; but not much finer than an even spread would be, because blocks cost files and time, and no finer
-than helps: rows that are heavy by themselves stay as they are. All is counted in whole numbers, from the pairs alone,
-so the same pairs are cut in the same way wherever they came from.
+Tiles are regular, so the fullest decides for all. A side is cut finer while its fullest tile holds more than tasks
+should: it takes memory, and all wait for whoever has it. But not much finer than an even spread would be, because
+blocks cost files and time in every sweep, and no finer than helps: rows that are heavy by themselves stay as they are.
+All is counted in whole numbers, from the pairs alone: the same pairs are cut in the same way wherever they came from.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from ..settings import other
 from .cuts import Layout
 
-FINER = 16  # times as many tiles as of an even spread, at most
+FINER = 4  # times as many tiles as of an even spread, at most
 TILES = 2**15  # of a side, at most, where an even spread has not more
 LEAST_ROWS = 64  # of the long side a block, at least
-FEW = 2**17  # pairs of a tile that nothing is cut finer for
-LONG_PAIRS, SHORT_PAIRS = 2**18, 2**20  # planned for a tile of many pairs, see `make_cuts`
+FEW = 2**18  # pairs of a tile that nothing is cut finer for
+LONG, SHORT = (8, 2**20), (4, 2**21)  # part of all pairs, and pairs, that a tile may hold: four and two times the plan
 
 
 def blocks_of(layout: Layout) -> list[int]:
@@ -73,8 +73,8 @@ def cut_rows(even: Layout, pairs: np.ndarray) -> Layout:
     """With blocks of the long side of which none is too full, from the pairs of each of the smallest there may be."""
     choices, cut = blocks_of(even), even.even[even.long]
     fullest = [int(_joined(pairs, -(-block // choices[-1])).max()) for block in choices]
-    planned = max(min(even.pairs // 16, LONG_PAIRS), -(-even.pairs * cut.block // cut.rows))
-    return _with(even, block=_first_enough(choices, fullest, planned))
+    share = -(-even.pairs * cut.block // cut.rows)
+    return _with(even, block=_first_enough(choices, fullest, _most(even.pairs, share, *LONG)))
 
 
 def cut_columns(layout: Layout, pairs: np.ndarray) -> Layout:
@@ -82,14 +82,18 @@ def cut_columns(layout: Layout, pairs: np.ndarray) -> Layout:
     choices, cut, block = spans_of(layout), layout.even[other(layout.long)], layout.cuts[layout.long].block
     fullest = [int(_joined(pairs, -(-span // block)).max()) for span in choices]
     share = -(-layout.pairs * cut.block * cut.span // (cut.rows * cut.columns))
-    planned = max(min(layout.pairs // 8, SHORT_PAIRS), share)
-    return _with(layout, span=_first_enough(choices, fullest, planned))
+    return _with(layout, span=_first_enough(choices, fullest, _most(layout.pairs, share, *SHORT)))
 
 
-def _first_enough(choices: list[int], fullest: list[int], planned: int) -> int:
-    """The coarsest that is good enough: by what is planned, or about as good as the finest."""
-    enough = max(2 * max(planned, FEW), fullest[-1] + fullest[-1] // 4)
-    return next(choice for choice, most in zip(choices, fullest, strict=True) if most <= enough)
+def _most(pairs: int, share: int, part: int, most: int) -> int:
+    """Pairs that a tile may hold; one of an even spread would hold `share`."""
+    return max(min(pairs // part, most), 2 * share, FEW)
+
+
+def _first_enough(choices: list[int], fullest: list[int], most: int) -> int:
+    """The coarsest whose tiles are not too full, or about as good as the finest."""
+    enough = max(most, fullest[-1] + fullest[-1] // 8)
+    return next(choice for choice, held in zip(choices, fullest, strict=True) if held <= enough)
 
 
 def _joined(pairs: np.ndarray, step: int) -> np.ndarray:
