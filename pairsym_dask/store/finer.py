@@ -24,12 +24,11 @@ LONG, SHORT = (8, 2**20), (4, 2**21)  # part of all pairs, and pairs, that a til
 
 
 def blocks_of(layout: Layout) -> list[int]:
-    """Rows that a block of the long side may have: those of an even spread, then fewer and fewer."""
+    """Rows that a block of the long side may have: those of an even spread, then half as many, ..."""
     even = layout.even[layout.long]
-    found, block = [even.block], 1 << max(0, (even.block - 1).bit_length() - 1)  # the power of two below
-    while block >= LEAST_ROWS and -(-even.rows // block) <= min(FINER * even.blocks, max(TILES, even.blocks)):
-        found.append(block)
-        block //= 2
+    found, most = [even.block], min(FINER * even.blocks, max(TILES, even.blocks))
+    while found[-1] % 2 == 0 and found[-1] >= 2 * LEAST_ROWS and -(-even.rows // (found[-1] // 2)) <= most:
+        found.append(found[-1] // 2)
     return found
 
 
