@@ -1,15 +1,16 @@
 """From runs to a counts store: tiles of both orders, then the rest.
 
-Once the number of distinct pairs is known the tiles are cut from the runs: the long side's directly, the short side's
-after its blocks' pairs are brought together. No task holds more than a few million pairs, and nobody anything of all
-rows of the long side.
+Once the distinct pairs of all rows are counted the tiles are cut from the runs: the long side's directly, the short
+side's after its blocks' pairs are brought together, which tells how full they would be. No task holds more than a few
+million pairs, and nobody anything of all rows of the long side.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from ..store.arrays import ArraySpec, Sealed
 from ..store.counts import Counts
 from ..store.counts_writer import LabelChunk, finish, label_dtype, write_labels, write_marginal, write_tile
 from ..store.cuts import Cut, Layout, Tile
+from ..store.finer import blocks_of, cut_columns, cut_rows
 from ..store.scratch import Scratch, Stored
 from .checks import WHOLE_LIMIT
-from .runs import Run, long_side
+from .runs import Run
 from .writing import Stages
 
 SUMMED = 2**20  # sums of rows that are read back at a time
@@ -50,14 +52,17 @@ class Written:
 
 @dataclass(frozen=True)
 class Turned:
-    """Pairs of consecutive tiles of the long side, by blocks of the short side."""
+    """Pairs of consecutive tiles of the long side, by blocks of the short side, and there by blocks of the long one."""
 
+    blocks: range
     keys: Stored
     counts: Stored | None
-    offsets: np.ndarray
+    offsets: np.ndarray  # of each block of the short side: where those of the long one begin, and the end; uint32
 
-    def block(self, block: int) -> tuple[Stored, Stored | None]:
-        part = slice(int(self.offsets[block]), int(self.offsets[block + 1]))
+    def part(self, block: int, blocks: range) -> tuple[Stored, Stored | None]:
+        """Pairs of a block of the short side and some blocks of the long side, as far as they are here."""
+        first, stop = (min(max(k, self.blocks.start), self.blocks.stop) for k in (blocks.start, blocks.stop))
+        part = slice(*(int(self.offsets[block, k - self.blocks.start]) for k in (first, stop)))
         return self.keys[part], None if self.counts is None else self.counts[part]
 
 
@@ -90,13 +95,16 @@ def write_long_tiles(
         entries.append(write_marginal(scratch.storage, layout, long, block, sums[first:stop]))
     written = Written(entries, float(sums.sum()), keys.size)
     short = layout.cuts[other(long)]
-    offsets = np.array([0, keys.size])
+    rows = np.array([cut.row_range(block)[0] for block in blocks] + [cut.row_range(blocks[-1])[1]], np.uint64)
+    offsets = indptr[None, rows - np.uint64(begin)]
     if short.blocks > 1:
-        order, offsets = order_by_part(indices // np.uint32(short.block), short.blocks)
+        order, bounds = order_by_part(indices // np.uint32(short.block), short.blocks)
         keys, counts = keys[order], counts[order]
+        parts = ((start, keys[start:stop]) for start, stop in pairwise(bounds))
+        offsets = np.array([start + np.searchsorted(part, rows << SHIFT) for start, part in parts])
     ones = all(part.counts is None for part in stretches)
     stored = scratch.write(key, keys) if ones else scratch.write(key, keys, counts)
-    return written, Turned(stored[0], None if ones else stored[1], offsets)
+    return written, Turned(blocks, stored[0], None if ones else stored[1], offsets.astype(np.uint32))
 
 
 def write_short_tile(
@@ -142,15 +150,15 @@ def write_store(
     holds: str = "pairs",
 ) -> Counts:
     """Tiles of both orders from runs that cover the long side's rows in order, then the rest of the store."""
-    long = long_side(*shape)
-    short = other(long)
     whole, largest = all(run.whole for run in runs), max(run.largest for run in runs)
     dtype = np.min_scalar_type(int(largest)).name if whole else "float64"
     layout = Layout(*shape, sum(run.keys.size for run in runs), dtype)
-    cut = layout.cuts[short]
+    long, short = layout.long, other(layout.long)
 
     scratch.make("turned")
-    offsets = Offsets.read(scratch, runs, layout.cuts[long])
+    finest = replace(layout.cuts[long], block=blocks_of(layout)[-1])
+    offsets = Offsets.read(scratch, runs, finest)
+    layout = cut_rows(layout, offsets.held(finest))
     batches = cut_batches(layout, long, offsets, stages.rows)
     tasks: list[Any] = [
         (scratch, f"turned/{k}", layout, long, blocks, list(_stretches(layout, long, blocks, runs, offsets)))
@@ -159,11 +167,15 @@ def write_store(
     longs: list[tuple[Written, Turned]] = stages.run(f"write-tile-by-{long[:-1]}", write_long_tiles, tasks)
     scratch.remove("runs")
 
-    groups: list[list[Turned]] = [[] for _ in range(cut.groups)]
-    for blocks, (_, turned) in zip(batches, longs, strict=True):
-        groups[_group(layout, long, blocks.start)].append(turned)
+    layout = cut_columns(layout, np.concatenate([np.diff(turned.offsets).T for _, turned in longs]))
+    cut, spans = layout.cuts[short], _spans(layout)
+    groups: list[list[Turned]] = [[] for _ in spans]
+    for _, turned in longs:
+        first, last = (_group(layout, long, turned.blocks[k]) for k in (0, -1))
+        for group in groups[first : last + 1]:
+            group.append(turned)
     places = [(block, group) for block in range(cut.blocks) for group in range(cut.groups)]  # as tiles are numbered
-    tasks = [(scratch, layout, short, b, g, [turned.block(b) for turned in groups[g]]) for b, g in places]
+    tasks = [(scratch, layout, short, b, g, [turned.part(b, spans[g]) for turned in groups[g]]) for b, g in places]
     shorts: list[Written] = stages.run(f"write-tile-by-{short[:-1]}", write_short_tile, tasks)
     chunks = {side: _write_labels(stages, scratch, layout, side, labels[side]) for side in SIDES}
     scratch.remove()
@@ -182,9 +194,7 @@ def write_store(
     if not whole or total >= WHOLE_LIMIT:  # the bits of the sum are those of all users' sums in one array
         manifest = {key: (size, check) for key, size, check in files}
         total = _add_up(Sealed(scratch.storage, "", manifest), layout.marginal("users"), 0, shape[0])
-    blocks_of_long = range(layout.cuts[long].blocks + 1)
-    ends = [offsets[min(block * layout.cuts[long].block, max(shape))] for block in blocks_of_long]
-    tile_pairs = {long: np.diff(ends).tolist(), short: [written.pairs for written in shorts]}
+    tile_pairs = {long: offsets.held(layout.cuts[long]).tolist(), short: [written.pairs for written in shorts]}
     return finish(scratch.storage, layout, _by_side(tile_pairs), total, chunks, files, source, faded, holds)
 
 
@@ -232,6 +242,11 @@ class Offsets:
     def __getitem__(self, row: int) -> int:
         return int(self.pairs[np.searchsorted(self.rows, row)])
 
+    def held(self, cut: Cut) -> np.ndarray:
+        """Pairs of each block."""
+        rows = np.minimum(np.arange(cut.blocks + 1) * cut.block, cut.rows)
+        return np.diff(self.pairs[np.searchsorted(self.rows, rows)])
+
 
 def _by_side(values: dict[str, Any]) -> dict[str, Any]:
     return {side: values[side] for side in SIDES}
@@ -240,6 +255,13 @@ def _by_side(values: dict[str, Any]) -> dict[str, Any]:
 def _group(layout: Layout, long: str, block: int) -> int:
     """The group of the short side's tiles that a block of the long side belongs to."""
     return layout.cuts[long].row_range(block)[0] // layout.cuts[other(long)].span
+
+
+def _spans(layout: Layout) -> list[range]:
+    """Blocks of the long side that each group of the short side's tiles spans."""
+    cut, block = layout.cuts[other(layout.long)], layout.cuts[layout.long].block
+    ranges = (cut.column_range(group) for group in range(cut.groups))
+    return [range(first // block, -(-stop // block)) for first, stop in ranges]
 
 
 def cut_batches(layout: Layout, long: str, offsets: Offsets, pairs: int) -> list[range]:

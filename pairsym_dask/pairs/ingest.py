@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InputError
 from ..settings import SIDES
 from ..store.counts import Counts
+from ..store.cuts import long_side
 from ..store.scratch import Scratch
 from ..store.secrets import hidden
 from .assemble import write_store
@@ -26,7 +27,7 @@ from .labels import rank_labels
 from .matrices import ingest_matrix, is_matrix
 from .parse import Parsed, one_kind, parse
 from .parts import WORDS, Columns, Reading
-from .runs import Piece, Run, group_pieces, long_side
+from .runs import Piece, Run, group_pieces
 from .sources import Found, find_sources
 from .times import Fading, HalfLife
 from .writing import Stages, writing

@@ -10,10 +10,11 @@ import scipy.sparse
 from ..errors import InputError
 from ..settings import SIDES
 from ..store.counts import Counts
+from ..store.cuts import long_side
 from ..store.scratch import Scratch
 from .assemble import Numbers, write_store
 from .checks import WHOLE_LIMIT, check_numbers
-from .runs import Piece, Side, group_pieces, long_side, make_ranges
+from .runs import Piece, Side, group_pieces, make_ranges
 from .writing import Stages
 
 

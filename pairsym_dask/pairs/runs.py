@@ -70,11 +70,6 @@ class Run:
     whole: bool
 
 
-def long_side(users: int, items: int) -> str:
-    """The side whose rows runs are ranges of; the one that `make_cuts` cuts into whole rows."""
-    return "users" if users >= items else "items"
-
-
 def make_ranges(pairs_a_row: np.ndarray, pairs: int) -> np.ndarray:
     """Starts of ranges of rows, the end included, with about so many pairs each.
 

@@ -21,9 +21,10 @@ from ..options import positive_number, seed, whole_number
 from ..store.arrays import ArraySpec, write_block, write_metadata
 from ..store.counts import Counts
 from ..store.counts_writer import begin
+from ..store.cuts import long_side
 from ..store.scratch import Scratch, Stored
 from .assemble import Numbers, write_store
-from .runs import Piece, Run, Side, group_pieces, long_side, make_ranges, write_run
+from .runs import Piece, Run, Side, group_pieces, make_ranges, write_run
 from .writing import Stages
 
 PRESETS = {  # users, items, pairs: the shapes of the paper's data

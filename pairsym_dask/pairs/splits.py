@@ -20,10 +20,10 @@ from ..kernels.keys import SHIFT
 from ..kernels.random import number_pairs
 from ..settings import SIDES
 from ..store.counts import Counts, open_counts
-from ..store.cuts import Tile
+from ..store.cuts import Tile, long_side
 from ..store.scratch import Scratch, Stored
 from .assemble import write_store
-from .runs import Run, long_side, write_run
+from .runs import Run, write_run
 from .writing import Stages, writing
 
 ALL = np.uint64(2**64 - 1)

@@ -20,12 +20,13 @@ from ..errors import InputError
 from ..kernels.keys import LOW, SHIFT
 from ..settings import SIDES, other
 from ..store.counts import Counts
+from ..store.cuts import long_side
 from ..store.scratch import Scratch, Stored
 from ..store.secrets import hidden
 from .ingest import Placed, group, parse_some, place, tell, warn_unused, write_placed
 from .matrices import is_matrix
 from .parts import Columns, Reading
-from .runs import Piece, Side, long_side
+from .runs import Piece, Side
 from .sources import Found, find_sources, list_sources
 from .splits import pair_numbers
 from .times import NEVER, HalfLife, Span, a_time, as_words

@@ -27,11 +27,12 @@ from ..settings import SIDES
 from .arrays import ArraySpec, Manifest, Sealed
 from .cuts import Cut, Layout, Tile, label_ends
 from .fields import Fields
+from .finer import as_recorded
 from .labels import Labels, all_whole, arrow_labels
 from .records import CountsRecord, counts_record, read_record, unseal
 from .storage import Storage, open_storage
 
-FORMAT, VERSION = "pairsym-counts", 1
+FORMAT, VERSIONS = "pairsym-counts", (1, 2)  # of even and of finer cuts
 RECORD = "counts.json"
 MARK = "unfinished"  # key that marks a folder as one that is being written
 
@@ -350,10 +351,10 @@ def counts_as_recorded(storage: Storage) -> Counts:
     record = unseal(data, f"{storage.url}/{RECORD}")
     if record.get("format") != FORMAT:
         raise StoreError(f"{storage.url} is a {record.get('format')!r} store, not a counts store")
-    if record.get("version") != VERSION:
+    if record.get("version") not in VERSIONS:
         raise StoreError(
             f"{storage.url} has counts format version {record.get('version')}; "
-            f"this pairsym_dask reads version {VERSION}"
+            f"this pairsym_dask reads versions {' and '.join(map(str, VERSIONS))}"
         )
     checked = counts_record(record, f"{storage.url}/{RECORD}")
     kept, faded = record.get("kept", list(SIDES)), record.get("faded")
@@ -366,10 +367,10 @@ def counts_as_recorded(storage: Storage) -> Counts:
     ends = Fields(record, f"{storage.url}/{RECORD}").manifest("ends") if "ends" in record else {}
     if not ends.keys() <= {f"{side}/label_ends/{name}" for side in SIDES for name in ("zarr.json", "c.0.0")}:
         raise DamagedStoreError(f"{storage.url}/{RECORD} is not a sound record: ends lists other files")
-    counts = Counts(storage, Layout(**checked["layout"]), checked, there, fading, holds, ends)
-    for side, cut in counts.cuts.items():
-        if [cut.block, cut.span] != checked["cuts"][side] or counts.layout.chunk != checked["chunk"]:
-            raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
+    layout = as_recorded(Layout(**checked["layout"]), checked["cuts"], checked["version"])
+    if layout is None or layout.chunk != checked["chunk"]:
+        raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
+    counts = Counts(storage, layout, checked, there, fading, holds, ends)
     _check_complete(counts)
     return counts
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +11,11 @@ import numpy as np
 from ..errors import StoreError
 from ..settings import SIDES
 from .arrays import STRING, ArraySpec, Manifest, write, write_block, write_metadata
-from .counts import FORMAT, MARK, RECORD, VERSION, Counts, open_counts
+from .counts import FORMAT, MARK, RECORD, Counts, open_counts
 from .cuts import Layout, Tile, label_ends
+from .finer import format_version, listed
 from .ours import ARRAYS, Names
-from .records import canonical, seal
+from .records import LayoutRecord, canonical, seal
 from .scratch import FOLDERS
 from .storage import Storage, digest, open_storage
 
@@ -123,12 +123,15 @@ def finish(
         dtypes[side] = "int64" if isinstance(labels[side][0].first, int) else STRING
         slots = max(1, max(layout.slots(pairs) for pairs in tile_pairs[side]))
         specs += [*layout.pair_arrays(side, slots), layout.label(side, dtypes[side]), layout.marginal(side)]
-    files |= write_metadata(storage, "", specs, {"format": FORMAT, "version": VERSION})
+    version = format_version(layout)
+    files |= write_metadata(storage, "", specs, {"format": FORMAT, "version": version})
     body = {
         "format": FORMAT,
-        "version": VERSION,
-        "layout": asdict(layout),
-        "cuts": {side: [cut.block, cut.span] for side, cut in layout.cuts.items()},
+        "version": version,
+        "layout": LayoutRecord(
+            users=layout.users, items=layout.items, pairs=layout.pairs, count_dtype=layout.count_dtype
+        ),
+        "cuts": listed(layout),
         "chunk": layout.chunk,
         "total": total.hex(),
         "labels": dtypes,

@@ -1,8 +1,12 @@
-"""How the pairs of a counts store are cut into tiles and chunks, from the shape and the number of pairs alone."""
+"""How the pairs of a counts store are cut into tiles and chunks.
+
+The shape and the number of pairs say how, as if pairs were spread evenly. Where they are not, so that a tile would hold
+many times its share, tiles are cut finer (`finer`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,8 +56,13 @@ def _power_of_two(x: float) -> int:
     return 1 << max(0, round(float(np.log2(max(x, 1.0)))))
 
 
+def long_side(users: int, items: int) -> str:
+    """The side that is cut into whole rows."""
+    return "users" if users >= items else "items"
+
+
 def make_cuts(users: int, items: int, pairs: int) -> dict[str, Cut]:
-    """Tiles of both orders, from the shape and the number of pairs alone.
+    """Tiles of both orders of pairs that are spread evenly, from the shape and their number alone.
 
     The longer side is cut into blocks of rows over all columns; the shorter side into blocks of rows x groups of
     the longer side's blocks, because its rows are few and heavy.
@@ -62,7 +71,7 @@ def make_cuts(users: int, items: int, pairs: int) -> dict[str, Cut]:
     32768
     """
     size = {"users": users, "items": items}
-    long = "users" if users >= items else "items"
+    long = long_side(users, items)
     short = other(long)
     target = min(max(pairs / 16, 2.0**12), 2.0**18)
     block = min(max(_power_of_two(target * size[long] / max(pairs, 1)), 64), LONG_BLOCK)
@@ -115,15 +124,31 @@ class Layout:
     items: int
     pairs: int
     count_dtype: str
+    block: int | None = None  # rows of the long side, where they are fewer than of an even spread
+    span: int | None = None  # columns of the short side, likewise
 
     @cached_property
-    def cuts(self) -> dict[str, Cut]:
+    def long(self) -> str:
+        """The side that is cut into whole rows."""
+        return long_side(self.users, self.items)
+
+    @cached_property
+    def even(self) -> dict[str, Cut]:
+        """Tiles of so many pairs that are spread evenly."""
         return make_cuts(self.users, self.items, self.pairs)
 
     @cached_property
+    def cuts(self) -> dict[str, Cut]:
+        long, short = self.even[self.long], self.even[other(self.long)]
+        if self.block is not None:
+            long = replace(long, block=self.block)
+        return {long.side: long, short.side: short if self.span is None else replace(short, span=self.span)}
+
+    @cached_property
     def chunk(self) -> int:
-        """Pairs a chunk."""
-        return min(PAIRS, max(1024, _power_of_two(self.pairs / max(cut.tiles for cut in self.cuts.values()))))
+        """Pairs a chunk; the long side's tiles are written before the short side's span is known."""
+        tiles = max(self.cuts[self.long].tiles, self.even[other(self.long)].tiles)
+        return min(PAIRS, max(1024, _power_of_two(self.pairs / tiles)))
 
     def pair_arrays(self, side: str, slots: int) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
         """index, count and length of one order; `slots` chunks for the fullest tile."""

@@ -48,7 +48,7 @@ def test_a_dask_array_of_sparse_blocks(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 99}, "counts format version 99; this pairsym_dask reads version 1"),
+        ({"version": 99}, "counts format version 99; this pairsym_dask reads versions 1 and 2"),
         ({"format": "other"}, "'other' store, not a counts store"),
     ],
 )

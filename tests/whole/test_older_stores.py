@@ -3,6 +3,9 @@
 `fixtures/v1` was made by version 0.1.0 before the package was cut into rooms: a counts store, and a model store of
 three committed sweeps with the attempt at a fourth that was killed. `expected.json` holds what that version made of
 them: recommendations at the third sweep, digests and the bound after five.
+
+`fixtures/v2` is a counts store of version 2, of pairs in order of activity (made with `finer.FEW` at 256, so that it is
+small), and what two sweeps made of it when that version was new.
 """
 
 from __future__ import annotations
@@ -18,11 +21,14 @@ import pandas as pd
 import pytest
 
 import pairsym_dask as ps
+from pairsym_dask.store.finer import listed
 from pairsym_dask.store.model_store import ModelStore
 from pairsym_dask.store.verify import verify
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "v1"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+FINER = FIXTURES.parent / "v2"
+FINER_EXPECTED = json.loads((FINER / "expected.json").read_text())
 ABANDONED = "generation-00004-2c9135e2ada6"
 # Fused multiply-adds and numpy's vectorised logarithms round differently from one type of CPU to another; the bits
 # were written down on one with AVX-512.
@@ -76,3 +82,19 @@ def test_an_older_half_finished_fit_goes_on_to_the_same_bits(stores: Path) -> No
     else:
         assert model.history["elbo"].iloc[-1] == pytest.approx(bound, rel=1e-5)
     assert verify(stores / "model.zarr").sound
+
+
+def test_a_counts_store_of_finer_cuts_opens_verifies_and_is_fitted_to_the_same_bits(tmp_path: Path) -> None:
+    counts = ps.open_counts(FINER / "counts.zarr")
+    assert counts.record["version"] == 2
+    assert counts.digest == FINER_EXPECTED["counts"]
+    assert listed(counts.layout) == FINER_EXPECTED["cuts"]
+    assert verify(FINER / "counts.zarr").sound
+    model = ps.PairedSymbols(factors=2).fit(counts, tmp_path / "model.zarr", sweeps=2, progress=False)
+    wanted, commit = FINER_EXPECTED["after_two"], ModelStore(tmp_path / "model.zarr").commits()[-1]
+    files = {key: check for key, (_, check) in commit.record["files"].items()}
+    assert files.keys() == wanted["files"].keys()
+    assert model.history["elbo"].iloc[-1] == pytest.approx(float.fromhex(wanted["elbo"]), rel=1e-5)
+    if SAME_BITS:
+        assert files == wanted["files"]
+        assert model.history["elbo"].iloc[-1] == float.fromhex(wanted["elbo"])
