@@ -19,8 +19,7 @@ from .cuts import Layout
 FINER = 4  # times as many tiles as of an even spread, at most
 TILES = 2**15  # of a side, at most, where an even spread has not more
 LEAST_ROWS = 64  # of the long side a block, at least
-FEW = 2**18  # pairs of a tile that nothing is cut finer for
-LONG, SHORT = (8, 2**20), (4, 2**21)  # part of all pairs, and pairs, that a tile may hold: four and two times the plan
+FEW = 2**22  # pairs of a tile that nothing is cut finer for: 20 MiB and more, a second at K = 64
 
 
 def blocks_of(layout: Layout) -> list[int]:
@@ -73,7 +72,7 @@ def cut_rows(even: Layout, pairs: np.ndarray) -> Layout:
     choices, cut = blocks_of(even), even.even[even.long]
     fullest = [int(_joined(pairs, -(-block // choices[-1])).max()) for block in choices]
     share = -(-even.pairs * cut.block // cut.rows)
-    return _with(even, block=_first_enough(choices, fullest, _most(even.pairs, share, *LONG)))
+    return _with(even, block=_first_enough(choices, fullest, share))
 
 
 def cut_columns(layout: Layout, pairs: np.ndarray) -> Layout:
@@ -81,17 +80,12 @@ def cut_columns(layout: Layout, pairs: np.ndarray) -> Layout:
     choices, cut, block = spans_of(layout), layout.even[other(layout.long)], layout.cuts[layout.long].block
     fullest = [int(_joined(pairs, -(-span // block)).max()) for span in choices]
     share = -(-layout.pairs * cut.block * cut.span // (cut.rows * cut.columns))
-    return _with(layout, span=_first_enough(choices, fullest, _most(layout.pairs, share, *SHORT)))
+    return _with(layout, span=_first_enough(choices, fullest, share))
 
 
-def _most(pairs: int, share: int, part: int, most: int) -> int:
-    """Pairs that a tile may hold; one of an even spread would hold `share`."""
-    return max(min(pairs // part, most), 2 * share, FEW)
-
-
-def _first_enough(choices: list[int], fullest: list[int], most: int) -> int:
-    """The coarsest whose tiles are not too full, or about as good as the finest."""
-    enough = max(most, fullest[-1] + fullest[-1] // 8)
+def _first_enough(choices: list[int], fullest: list[int], share: int) -> int:
+    """The coarsest whose tiles are not too full, or about as good as the finest; an even spread has `share` in each."""
+    enough = max(FEW, 2 * share, fullest[-1] + fullest[-1] // 8)
     return next(choice for choice, held in zip(choices, fullest, strict=True) if held <= enough)
 
 
