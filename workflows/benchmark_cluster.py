@@ -108,8 +108,9 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
             flush=True,
         )
         if options.tasks:
-            for task, (many, *rest) in took.spent[name].items():
-                print(f"    {task:18} {many:6.0f} tasks, " + ", ".join(f"{one / workers:.2f}" for one in rest[:3]))
+            for task, (many, *rest, _, first, last) in took.spent[name].items():
+                each = ", ".join(f"{one / workers:.2f}" for one in rest)
+                print(f"    {task:18} {many:6.0f} tasks, {each}, from {first:.2f} to {last:.2f}", flush=True)
     return line
 
 

@@ -1,4 +1,4 @@
-"""Workers whose kernels sleep, and a sweep of the real graphs on them; `benchmark_cluster.py` says what is simulated."""
+"""Workers whose kernels sleep, and a sweep of the real graphs on them; `benchmark_cluster.py` says more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pairsym_dask.store.arrays import Sealed
 from pairsym_dask.store.commit import generation_arrays
 from pairsym_dask.store.sharded import seal
 from pairsym_dask.store.shards import Shards
-from pairsym_dask.sweep import steps, tasks
+from pairsym_dask.sweep import finish, steps, tasks
 from pairsym_dask.sweep.background import Background
 from pairsym_dask.sweep.costs import FINISH, GATHER, START, STEP, UPDATE, pass_seconds
 from pairsym_dask.sweep.elbo import SideSums
@@ -39,6 +39,8 @@ from pairsym_dask.sweep.steps import Gathering
 
 AHEAD = True  # whether tasks read what comes next while they compute: pairs, and rows of the long side
 KEPT = True  # whether the table of the short side stays from the end of a sweep to the beginning of the next
+ROWS = True  # whether rows of the long side stay from the sums to the steps
+FIXED = True  # whether t, which does not change, is found once a fit
 DIGEST = "0" * 32
 OVERHEAD = 1e-3  # seconds of a worker for any task; one that took no time at all would break dask's stealing of work
 ENTRY = 100  # bytes of a manifest's entry as it travels
@@ -72,6 +74,7 @@ class Site:
         self.shelf: dict[Any, float] = {}
         self.kept = self.read = self.came = 0.0
         self.whole: Any = None  # of which state of the short side it has the table
+        self.rows: dict[Any, float] = {}  # bytes of the long side's rows that stay for the steps
         self.met: dict[int, Any] = {}
         self.again = 0  # steps whose weights were not here
 
@@ -112,7 +115,8 @@ class Site:
 
 
 SITES: dict[str, Site] = {}
-SPENT: dict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # by task: how many, arithmetic, store, network, bytes
+# By task: how many, seconds of arithmetic, store and network, bytes that came; when the first began and the last ended.
+SPENT: dict[str, list[float]] = defaultdict(lambda: [0.0] * 5 + [float("inf"), 0.0])
 
 
 def site() -> Site:
@@ -149,7 +153,9 @@ class Sleeper:
         moved = (first + last) / self.store + max(0.0, beside / self.store - seconds)
         for k, spent in enumerate((1, seconds, moved, came, came * self.network)):
             SPENT[name][k] += spent
+        SPENT[name][5] = min(SPENT[name][5], CLOCK.counted())
         await asyncio.sleep(OVERHEAD + seconds + moved + came)
+        SPENT[name][6] = CLOCK.counted()
 
     @property
     def row(self) -> float:
@@ -187,7 +193,7 @@ class Sleeper:
         here = site()
         if here.whole == state:
             return 0.0
-        here.whole = state
+        here.whole, here.rows = state, {}
         here.read += self.row * self.plan.cuts[self.plan.short].rows
         return self.row * self.plan.cuts[self.plan.short].rows
 
@@ -226,6 +232,11 @@ class Sleeper:
         if self.room.bundle > 1:
             here.whole = None  # sums for many blocks take its place
         rows = here.get(("tables", shares, self.sweep), self.row * users, plan.table_row * users, tables)
+        limit = self.room.rows(len(bundle)) if ROWS and self.scattered and plan.steps else 0
+        known = here.rows.get(shares, 0.0)
+        here.read -= known
+        here.rows[shares] = known or min(rows, max(0.0, limit - sum(here.rows.values())))
+        rows -= known
         moved = here.get(("tile", bundle, shares), 5 * pairs, (4 + plan.count_bytes) * pairs, kept)
         seconds, weights = self.seconds[name] * len(shares) * len(bundle), ("weights", bundle, shares)
         first = moved
@@ -267,12 +278,9 @@ async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -
         rows = job.plan.blocks[arguments[0]]
         return [(np.zeros(rows), tasks.Normaliser(0.0, 1.0)) for _ in blocks]
     if name == "finish_block":
-        return [
-            tasks.Finished(
-                entries(job, [job.specs["users/next"]], [b]), 0.0, 0.0, tasks.Normaliser(0.0, 1.0), np.ones(3)
-            )
-            for b in blocks
-        ]
+        ones = np.ones(len(blocks))
+        written = entries(job, [job.specs["users/next"]], blocks)
+        return finish.Finished(written, ones, ones, np.stack([ones, ones], 1), np.stack([ones] * 3, 1))
     side = arguments[0] if isinstance(arguments[0], str) else job.plan.short
     paths = [spec for path, spec in job.specs.items() if path.startswith(f"{side}/") and path != "users/next"]
     sums, packed = SideSums(0.0, 0.0, 0.0, 0.0, 0.0), np.ones(statistics_size(job.plan.factors))
@@ -288,7 +296,7 @@ def entries(job: Sleeper, specs: list[Any], blocks: Any) -> list[Any]:
     return [(key, 8, DIGEST) for key in keys]
 
 
-update_each = each
+update_each = finish_each = each
 
 
 async def gather_each(job: Sleeper, task: Any, shares: range, *arguments: Any) -> Any:
@@ -383,11 +391,11 @@ class Sweep:
 
 def run_sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> Sweep:
     """A sweep of the real graphs, whose tasks are those of this module."""
-    names = ("each", "update_each", "gather_each", "gather_steps", "pick", "add_up")
-    kept = {name: getattr(tasks, name) for name in names}
-    for name in names:
-        setattr(tasks, name, globals()[name])
-    kept_weights, steps.take_weights = steps.take_weights, take_weights
+    places = [(tasks, name) for name in ("each", "update_each", "gather_each", "gather_steps", "pick", "add_up")]
+    places += [(steps, "take_weights"), (finish, "finish_each")]
+    kept = [getattr(*place) for place in places]
+    for place in places:
+        setattr(*place, globals()[place[1]])
     took = Sweep()
 
     class Timed(Passes):
@@ -401,7 +409,7 @@ def run_sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> Sw
             CLOCK.skipped += 2 * (time.thread_time() - at)
             SPENT.clear()
             found = super().run(name, graph, keys)
-            took.spent[name] = {task: list(spent) for task, spent in SPENT.items()}
+            took.spent[name] = {task: [*spent[:5], spent[5] - began, spent[6] - began] for task, spent in SPENT.items()}
             took.graphs[name], self.at = CLOCK.counted() - began, time.thread_time()
             return found
 
@@ -411,7 +419,11 @@ def run_sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> Sw
         old = seal(None, f"generation-{job.sweep - 1}", manifest, job.shards)  # type: ignore[arg-type]
         run = Timed(job, dict(manifest), executor, Progress(False, 1))  # type: ignore[arg-type]
         users = run.update("users", old, old, base, 1.0, Weights(None, 0.0))
-        t = run.weigh("items", old, None, users.background, 1.0)
+        if FIXED:
+            rows = (place.stop - place.first for place in job.plan.places["items"])
+            t = Weights([np.zeros(n) for n in rows], 0.0)
+        else:
+            t = run.weigh("items", old, None, users.background, 1.0)
         new = run.written()
         items = run.update("items", old, new, users.background, 1.0, t)
         run.finish(run.written(), users.background, items.background, 1.0, {})
@@ -419,6 +431,5 @@ def run_sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> Sw
         took.wall = CLOCK.counted() - began
         return took
     finally:
-        for name, value in kept.items():
-            setattr(tasks, name, value)
-        steps.take_weights = kept_weights
+        for place, value in zip(places, kept, strict=True):
+            setattr(*place, value)

@@ -155,6 +155,7 @@ class Fit:
     tags: dict[str, TagPrior] = field(default_factory=dict)
     attempt: str = ""  # folder of the generation that is being written
     discount: Discount | None = None
+    fixed: Weights | None = None  # t of all sweeps, where counts alone say how items weigh
     began: float = 0.0
 
     def __post_init__(self) -> None:
@@ -241,13 +242,14 @@ class Fit:
             if not last:
                 stats, observed = run.select("items", own=old, its=new)  # at (users new, items old)
                 xi_star = update_xi_star(xi_star, users.background, base, observed.square, observed.weight)
-            t = run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
+            t = self.fixed or run.weigh("items", own=old, stats=stats, base=users.background, xi_star=xi_star)
             items = run.update("items", own=old, its=new, base=users.background, xi_star=xi_star, weights=t)
         else:  # s, t and xi* are fixed: the halves may change places
-            t = run.weigh("items", own=old, stats=None, base=base, xi_star=xi_star)
+            t = self.fixed or run.weigh("items", own=old, stats=None, base=base, xi_star=xi_star)
             items = run.update("items", own=old, its=old, base=base, xi_star=xi_star, weights=t)
             new = run.written()
             users = run.update("users", own=old, its=new, base=items.background, xi_star=xi_star, weights=s)
+        self.fixed = t if last else None
         # Also log s for the next sweep, xi* where it comes last, and the effects of tags.
         before_tags = dict.fromkeys(self.tags, old)
         end = run.finish(run.written(), users.background, items.background, xi_star, before_tags, renew=last)
@@ -286,7 +288,7 @@ class Fit:
 
     def _begin(self, sweep: int, before: Commit | None) -> Passes:
         """A new attempt at a sweep, after a committed one."""
-        files = self.open_attempt(sweep, GRAPHS - self.plan.xi_star_last)
+        files = self.open_attempt(sweep, GRAPHS - self.plan.xi_star_last - (self.fixed is not None))
         job = replace(self.job, folder=self.attempt)
         run = Passes(job, files, self.executor, self.display)
         if self.settings.discount and self.discount is None:

@@ -19,7 +19,7 @@ from ..run.execute import Attempt, Graph
 from ..settings import other
 from ..store.arrays import Sealed
 from ..store.commit import Commit
-from . import start, tags, tasks
+from . import finish, start, tags, tasks
 from . import steps as by_steps
 from .background import Background, lambda_of, observed_message, update_xi_star, whole_message
 from .costs import FINISH, GATHER, SELECT, START, UPDATE, pass_seconds
@@ -167,7 +167,7 @@ class Passes(Attempt[Job]):
             shared = side, self.job.part(own, side, run), theirs, ground, xi_star, run
             keys.append(graph.add(f"weigh-{side}", run[0], tasks.each, graph.job, tasks.weigh_block, (2, 5), *shared))
         weighed = self._run_each(f"weigh {side}", graph, keys)
-        return Weights([logits for logits, _ in weighed], log_sum_exp(part for _, part in weighed))
+        return Weights([logits for logits, _ in weighed], log_sum_exp(np.array([part for _, part in weighed])))
 
     def finish(
         self, state: Sealed, own: Background, base: Background, xi_star: float, before: dict[str, Any],
@@ -185,7 +185,7 @@ class Passes(Attempt[Job]):
             stats = self._select(graph, "users", state, state)
         keys = [
             graph.add(
-                "finish-users", run[0], tasks.each, graph.job, tasks.finish_block, (2, 5),
+                "finish-users", run[0], finish.finish_each, graph.job, finish.finish_block, (2, 5),
                 self.job.part(state, "users", run), others, [stats[block] for block in run], ground, xi_star, run,
             )
             for run in self._runs("users", FINISH)
@@ -200,18 +200,16 @@ class Passes(Attempt[Job]):
                 for side, old in before.items()
             ]
         found = self.run("bound", graph, keys + tagging)
-        results, tagged = [result for some in found[: len(keys)] for result in some], found[len(keys) :]
-        self.files |= {key: (size, check) for part in tagged for key, size, check in part.entries}
-        self.files |= {key: (size, check) for result in results for key, size, check in result.entries}
-        shown = float(np.sum([result.shown for result in results]))
-        message = float(np.sum([result.message for result in results]))
+        ended, tagged = finish.Finished.join(found[: len(keys)]), found[len(keys) :]
+        self.files |= {key: (size, check) for part in (*tagged, ended) for key, size, check in part.entries}
+        shown, message = float(np.sum(ended.shown)), float(np.sum(ended.message))
         if renew:
-            observed = np.sum([result.observed for result in results], axis=0)
+            observed = np.sum(ended.observed, axis=0)
             xi_star = update_xi_star(xi_star, own, base, float(observed[SQUARE]), float(observed[WEIGHT]))
             message = observed_message(observed, xi_star)
         if self.job.settings.selection == "counts":
             message += whole_message(own, base, xi_star)
-        normaliser = log_sum_exp(result.normaliser for result in results)
+        normaliser = log_sum_exp(ended.normaliser)
         return End(shown, message, xi_star, normaliser, float(np.sum([part.bound for part in tagged])))
 
     def measure_discount(self) -> Discount:
@@ -308,7 +306,11 @@ class Passes(Attempt[Job]):
                 last = step == plan.short_steps - 1
                 gather = tasks.gather_steps, by_steps.gather_products
                 name = f"{every.side}-step-{step}"
-                products = self._add_shares(graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays)
+                # The last products of rows without variances are a number a row: bundles need not be cut for them.
+                whole = last and plan.cold(self.job.settings)
+                products = self._add_shares(
+                    graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays, whole=whole
+                )
                 standing = [
                     graph.add(
                         f"step-{step}", piece[0], tasks.each, graph.job, by_steps.step_block, (0, 1), key, product,
@@ -347,24 +349,31 @@ class Passes(Attempt[Job]):
 
     def _add_shares(
         self, graph: Graph, name: str, bundle: range, gather: Callable[..., Any], task: Callable[..., Any],
-        theirs: list[str], *rest: Any, stays: list[Any] | None = None,
+        theirs: list[str], *rest: Any, stays: list[Any] | None = None, whole: bool = False,
     ) -> list[str]:  # fmt: skip
-        """Nodes that gather something for a bundle over all shares of the columns, added up; a key a piece."""
+        """Nodes that gather something for a bundle over all shares of the columns, added up; a key a piece.
+
+        A bundle is cut into pieces before it is added up, or as a `whole` afterwards.
+        """
         gathered = [
             graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *rest, *stay)
             for run, mine, stay in zip(self._spread.shares, theirs, stays or repeat(()), strict=False)
         ]
-        roots, pieces = [], self._spread.pieces(bundle)
-        for piece in pieces:
+        pieces = self._spread.pieces(bundle)
+
+        def cut(keys: list[str], piece: range) -> list[str]:
+            if len(pieces) == 1:
+                return keys
             part = slice(piece.start - bundle.start, piece.stop - bundle.start)
-            parts = gathered
-            if len(pieces) > 1:
-                parts = [
-                    graph.add(f"pick-{name}", f"{piece[0]}-{k}", tasks.pick, graph.job, key, part)
-                    for k, key in enumerate(gathered)
-                ]
-            roots.append(graph.tree(name, piece[0], tasks.add_up, parts, self._arity))
-        return roots
+            return [
+                graph.add(f"pick-{name}", f"{piece[0]}-{k}", tasks.pick, graph.job, key, part)
+                for k, key in enumerate(keys)
+            ]
+
+        if whole:
+            root = graph.tree(name, bundle[0], tasks.add_up, gathered, self._arity)
+            return [key for piece in pieces for key in cut([root], piece)]
+        return [graph.tree(name, piece[0], tasks.add_up, cut(gathered, piece), self._arity) for piece in pieces]
 
     def _solve(
         self, graph: Graph, side: str, own: str, its: Sealed, ground: str, star: float, weights: Weights

@@ -301,6 +301,11 @@ class Plan:
     def table_row(self) -> int:
         return 2 * padded_width(self.factors) * self.itemsize
 
+    @cached_property
+    def row_values(self) -> int:
+        """What a row of a table is made of, and its weight."""
+        return (2 * self.factors + 4) * self.itemsize
+
     def generation_bytes(self) -> int:
         """Bytes of one committed generation, chunks padded."""
         rows = {side: len(self.places[side]) * self.blocks[side] for side in SIDES}
@@ -356,7 +361,7 @@ class Plan:
         Where the steps of the short side's blocks stand, and their directions, is spread over all processes.
         """
         short = self.cuts[self.short].rows
-        row = self.table_row + (2 * self.factors + 4) * self.itemsize
+        row = self.table_row + self.row_values
         standing = 0
         if self.steps and not self.whole[self.short]:
             standing = short * 6 * stride_of(padded_width(self.factors)) * self.itemsize // processes

@@ -20,7 +20,7 @@ from ..store.arrays import Sealed
 from .background import Background
 from .job import Job
 from .shelf import SHELF, Key
-from .tasks import Updated, close_block, on_worker, tiles_of, visit_runs, weights_of
+from .tasks import Updated, close_block, on_worker, reading_ahead, tiles_of, visit_runs, weights_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class Gathering:
     def parts(self, job: Job) -> list[range]:
         """The blocks, by the tile block that they lie in."""
         return job.plan.by_tile(self.side, self.blocks)
+
+    def rows(self, job: Job) -> int:
+        """Bytes of the long side's rows that may stay from the sums to the steps."""
+        return job.room.rows(len(self.blocks)) if job.scattered else 0
 
     def visit(
         self, job: Job, group: int, kept: list[np.ndarray | None],
@@ -96,10 +100,11 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
             gathered.add_sums(pairs, others, tables[k], *rest, job.cold, weights, out[k])
 
     parts = what.parts(job)
-    for group in job.plan.shares[share]:
-        made = what.visit(job, group, [None for _ in parts], visit)
-        for part, weights in zip(parts, made, strict=True):
-            SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
+    with reading_ahead(job, groups=job.plan.shares[share], rows=what.rows(job)) as reading:
+        for group in job.plan.shares[share]:
+            made = what.visit(reading, group, [None for _ in parts], visit)
+            for part, weights in zip(parts, made, strict=True):
+                SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
     return out
 
 
@@ -148,21 +153,22 @@ def gather_products(
         else:
             gathered.add_products(pairs, others, width, weights, directions[k], out[k])
 
-    for group in job.plan.shares[share]:
-        kept = [
-            taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
-            for part in parts
-        ]
-        missing = {
-            block - what.blocks.start
-            for part, weights in zip(parts, kept, strict=True)
-            if weights is None
-            for block in part
-        }
-        if missing and not tables:
-            censored = what.censored(job)
-            tables = [job.table(what.side, what.own, block) for block in what.blocks]
-        what.visit(job, group, kept, visit)
+    with reading_ahead(job, groups=job.plan.shares[share], rows=what.rows(job)) as reading:
+        for group in job.plan.shares[share]:
+            kept = [
+                taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
+                for part in parts
+            ]
+            missing = {
+                block - what.blocks.start
+                for part, weights in zip(parts, kept, strict=True)
+                if weights is None
+                for block in part
+            }
+            if missing and not tables:
+                censored = what.censored(job)
+                tables = [job.table(what.side, what.own, block) for block in what.blocks]
+            what.visit(reading, group, kept, visit)
     return out
 
 
