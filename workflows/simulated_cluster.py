@@ -7,6 +7,7 @@ import pickle
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from simulated_time import CLOCK, Loop
@@ -75,6 +76,7 @@ class Site:
         self.kept = self.read = self.came = 0.0
         self.whole: Any = None  # of which state of the short side it has the table
         self.rows: dict[Any, float] = {}  # bytes of the long side's rows that stay for the steps
+        self.weights: dict[Any, float] = {}  # bytes of pairs' weights, by first block and groups
         self.met: dict[int, Any] = {}
         self.again = 0  # steps whose weights were not here
 
@@ -135,7 +137,7 @@ class Sleeper:
     network: float
     store: float  # bytes a second
     sweep: int = 1
-    storage: Any = None
+    storage: Any = field(default_factory=lambda: SimpleNamespace(url=""))
     shards: Shards | None = None
     turn: Any = None
     discount: Any = None
@@ -165,6 +167,9 @@ class Sleeper:
     @property
     def scattered(self) -> bool:
         return is_scattered(self.plan, self.room)
+
+    def row_pairs(self, side: str) -> np.ndarray:
+        return np.full(self.plan.cuts[side].blocks, self.plan.pairs / self.plan.cuts[side].blocks)
 
     def rows(self, side: str) -> float:
         """Of a block."""
@@ -221,6 +226,10 @@ class Sleeper:
             name, self.seconds[name] * len(blocks), first, beside + written * len(blocks) - ends, ends, given
         )
 
+    def groups(self, shares: range) -> range:
+        """Of columns, that some shares go through."""
+        return range(self.plan.shares[shares[0]].start, self.plan.shares[shares[-1]].stop)
+
     async def gather(
         self, name: str, shares: range, bundle: range, given: Any, weighed: bool = False, last: bool = False
     ) -> Lump:
@@ -238,19 +247,20 @@ class Sleeper:
         here.rows[shares] = known or min(rows, max(0.0, limit - sum(here.rows.values())))
         rows -= known
         moved = here.get(("tile", bundle, shares), 5 * pairs, (4 + plan.count_bytes) * pairs, kept)
-        seconds, weights = self.seconds[name] * len(shares) * len(bundle), ("weights", bundle, shares)
+        seconds, groups = self.seconds[name] * len(shares) * len(bundle), self.groups(shares)
         first = moved
         if AHEAD:  # the tiles of the first group are waited for
-            first /= sum(len(plan.shares[share]) for share in shares)
+            first /= len(groups)
         beside = rows + moved - first
-        if name == "gather_products" and not weighed and weights not in here.shelf:
+        if name == "gather_products" and not weighed:
             here.again += 1
             seconds += (self.seconds["gather_sums"] - self.seconds[name]) * len(shares) * len(bundle)
             first += own * self.row
         elif name != "gather_products":
             first += own * self.row
-            if plan.steps:
-                here.put(weights, plan.itemsize * pairs, self.room.cache)
+            kept = plan.itemsize * pairs
+            if plan.steps and here.kept + sum(here.weights.values()) + kept <= self.room.cache:
+                here.weights[bundle[0], groups] = kept
         await self.work(name, seconds, first, beside, 0.0, given)
         return Lump(len(bundle), self.numbers(name, last), get_worker().address)
 
@@ -310,17 +320,22 @@ async def gather_steps(
     return await job.gather(task.__name__, shares, what.blocks, (its, what, pieces, taken), bool(taken), last)
 
 
-async def take_weights(job: Sleeper, what: Any, shares: range, gathered: Any) -> Lump:
-    part = len(shares) * len(what.blocks) / (len(job.plan.shares) * len(job.plan.places[job.plan.short]))
-    weights = ("weights", what.blocks, shares)
-    here = weights in site().shelf
-    site().drop(weights)
-    await job.work("take_weights", 0.0, 0.0, 0.0, 0.0, gathered)  # in a thread it would stop no clock
-    return Lump(int(here), round(job.plan.itemsize * job.plan.pairs * part), get_worker().address)
+async def arrive(name: str, gathered: Lump) -> None:
+    """Wait for what a task is given, which has no job to tell how long that takes."""
+    came = site().given((gathered,))
+    for k, spent in enumerate((1, 0, 0, came / CLOCK.network, came)):
+        SPENT[name][k] += spent
+    await asyncio.sleep(OVERHEAD + came / CLOCK.network)  # in a thread it would stop no clock
 
 
-async def pick(job: Sleeper, gathered: Lump, part: slice) -> Lump:
-    await job.work("pick", 0.0, 0.0, 0.0, 0.0, gathered)
+async def take_weights(kept: steps.Kept, gathered: Lump) -> Lump:
+    here = site().weights.pop((kept.parts[0], kept.groups), 0.0)
+    await arrive("take_weights", gathered)
+    return Lump(int(here > 0), round(here), get_worker().address)
+
+
+async def pick(gathered: Lump, part: slice) -> Lump:
+    await arrive("pick", gathered)
     return Lump(part.stop - part.start, gathered.each, get_worker().address)
 
 

@@ -16,13 +16,14 @@ import numpy as np
 from ..kernels.rows import SQUARE, WEIGHT
 from ..run.bundles import ARITY
 from ..run.execute import Attempt, Graph
+from ..run.producers import spread_out
 from ..settings import other
 from ..store.arrays import Sealed
 from ..store.commit import Commit
 from . import finish, start, tags, tasks
 from . import steps as by_steps
 from .background import Background, lambda_of, observed_message, update_xi_star, whole_message
-from .costs import FINISH, GATHER, SELECT, START, UPDATE, pass_seconds
+from .costs import FINISH, GATHER, SELECT, START, UPDATE, pass_seconds, unit_seconds
 from .discount import Discount
 from .elbo import SideSums, log_sum_exp
 from .job import Job
@@ -99,9 +100,8 @@ class Passes(Attempt[Job]):
     def take_over(self, side: str, earlier: Earlier, rows: np.ndarray) -> Half:
         """Sweep 0 of one side from the rows of an earlier fit."""
         whole = self._powers(side) if self.job.settings.selection == "counts" else None
-        graph, places = self.new_graph(), self.job.plan.places[side]
+        graph, places, keys = self.new_graph(), self.job.plan.places[side], []
         source = graph.hold("earlier", earlier)
-        keys = []
         for run in self._runs(side, START):
             mine = [rows[places[block].first : places[block].stop] for block in run]
             shared = graph.job, start.take_over_block, (3, 4), side, source, whole, mine, run
@@ -159,9 +159,8 @@ class Passes(Attempt[Job]):
         self, side: str, own: Sealed, stats: list[np.ndarray] | None, base: Background, xi_star: float
     ) -> Weights:
         """s or t of a side from its selection statistics; None where they are fixed."""
-        graph = self.new_graph()
+        graph, keys = self.new_graph(), []
         ground = graph.hold("background", base)
-        keys = []
         for run in self._runs(side, START):
             theirs = [None if stats is None else graph.hold(f"selection-{block}", stats[block]) for block in run]
             shared = side, self.job.part(own, side, run), theirs, ground, xi_star, run
@@ -214,11 +213,10 @@ class Passes(Attempt[Job]):
 
     def measure_discount(self) -> Discount:
         """What discounted counts sum to: once before a fit."""
-        graph, plan = self.new_graph(), self.job.plan
+        graph, plan, counts = self.new_graph(), self.job.plan, self.job.counts
         runs = self.hands.aligned(plan.cuts[plan.long].blocks, pass_seconds(plan, START))
         keys = [graph.add("measure", run[0], tasks.gather_each, graph.job, start.sum_columns, run) for run in runs]
         (sums,) = self.run("measure", graph, [graph.tree("measure", 0, tasks.add_up, keys, self._arity)])
-        counts = self.job.counts
         return Discount.measure(self.job.settings.discount, counts.total, counts.marginal(plan.short), sums)
 
     # Parts of graphs
@@ -230,12 +228,15 @@ class Passes(Attempt[Job]):
 
     @cached_property
     def _spread(self) -> Spread:
-        return spread(self.job.plan, self.job.room, self.hands)
+        return spread(self.job.plan, self.job.room, self.hands, self.job.row_pairs(self.job.plan.short))
 
     def _runs(self, side: str, kind: str) -> list[range]:
         """Blocks of a side that a task of some kind works on."""
-        plan = self.job.plan
-        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), plan.least(side))
+        plan, costs = self.job.plan, np.empty(0)
+        if side == plan.long and kind in (UPDATE, FINISH):  # as heavy as their pairs
+            a_pair, a_row = unit_seconds(plan, kind)
+            costs = a_row * plan.blocks[side] + a_pair * self.job.row_pairs(side)
+        return self.hands.bundles(len(plan.places[side]), pass_seconds(plan, kind, side), plan.least(side), costs)
 
     def _run_each(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of all blocks in order, of tasks that do several."""
@@ -252,8 +253,8 @@ class Passes(Attempt[Job]):
 
     def _select(self, graph: Graph, side: str, own: Sealed, its: Sealed) -> list[str]:
         """Nodes for the selection statistics of every block of a side; a key a block."""
-        plan = self.job.plan
-        cut, roots = plan.cuts[side], []
+        plan, roots = self.job.plan, []
+        cut = plan.cuts[side]
         if side == plan.long:
             others = graph.hold("its", self.job.part(its, plan.short))
             return [
@@ -297,7 +298,7 @@ class Passes(Attempt[Job]):
                 )
                 for piece, key in zip(pieces, sums, strict=True)
             ]
-            stays = self._stays(graph, bundle, rows, f"{every.side}-sums")
+            stays = self._stays(graph, every.side, bundle, f"{every.side}-sums")
             for step in range(plan.short_steps):
                 ahead = [
                     graph.add(f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key)
@@ -338,13 +339,14 @@ class Passes(Attempt[Job]):
             for run in self._spread.shares
         ]
 
-    def _stays(self, graph: Graph, bundle: range, rows: str, name: str) -> list[tuple[str]]:
+    def _stays(self, graph: Graph, side: str, bundle: range, name: str) -> list[tuple[str]]:
         """Nodes with the weights of a bundle's pairs, for the steps; on a cluster, where others may take them."""
         runs = self._spread.shares if self.hands.threads else []
         made = [f"gather-{name}-{graph.tag}-{bundle[0]}-{run[0]}" for run in runs]
+        kept = [by_steps.Kept.of(self.job, side, bundle, run) for run in runs]
         return [
-            (graph.add("weights", f"{bundle[0]}-{run[0]}", by_steps.take_weights, graph.job, rows, run, key),)
-            for run, key in zip(runs, made, strict=True)
+            (graph.add("weights", f"{bundle[0]}-{run[0]}", by_steps.take_weights, where, key),)
+            for run, where, key in zip(runs, kept, made, strict=True)
         ]
 
     def _add_shares(
@@ -359,28 +361,26 @@ class Passes(Attempt[Job]):
             graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *rest, *stay)
             for run, mine, stay in zip(self._spread.shares, theirs, stays or repeat(()), strict=False)
         ]
+        if self.hands.threads and not stays:  # else tasks go where the weights are
+            spread_out(graph, gathered)
         pieces = self._spread.pieces(bundle)
 
         def cut(keys: list[str], piece: range) -> list[str]:
             if len(pieces) == 1:
                 return keys
             part = slice(piece.start - bundle.start, piece.stop - bundle.start)
-            return [
-                graph.add(f"pick-{name}", f"{piece[0]}-{k}", tasks.pick, graph.job, key, part)
-                for k, key in enumerate(keys)
-            ]
+            return [graph.add(f"pick-{name}", f"{piece[0]}-{k}", tasks.pick, key, part) for k, key in enumerate(keys)]
 
         if whole:
-            root = graph.tree(name, bundle[0], tasks.add_up, gathered, self._arity)
-            return [key for piece in pieces for key in cut([root], piece)]
+            root = [graph.tree(name, bundle[0], tasks.add_up, gathered, self._arity)]
+            return [key for piece in pieces for key in cut(root, piece)]
         return [graph.tree(name, piece[0], tasks.add_up, cut(gathered, piece), self._arity) for piece in pieces]
 
     def _solve(
         self, graph: Graph, side: str, own: str, its: Sealed, ground: str, star: float, weights: Weights
     ) -> list[str]:
         """Nodes that gather the statistics of every block of the short side, and solve it; a key a piece."""
-        theirs = self._theirs(graph, its)
-        roots = []
+        theirs, roots = self._theirs(graph, its), []
         for bundle in self._spread.bundles:
             logits = weights.hold(graph, bundle)
             rest = side, own, star, logits, weights.log_z, bundle

@@ -157,6 +157,10 @@ class Job(Travelling):
 
     # Pairs
 
+    def row_pairs(self, side: str) -> np.ndarray:
+        """Pairs of each tile block of a side."""
+        return np.reshape(self.counts.record["tiles"][side], (self.plan.cuts[side].blocks, -1)).sum(1)
+
     def tile(self, side: str, block: int, group: int) -> Tile:
         """A tile of pairs as the fit counts them, kept if there is room."""
         state = self.counts.digest if self.discount is None else f"{self.counts.digest} {self.discount.exponent}"

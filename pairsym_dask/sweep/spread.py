@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..run.bundles import ARITY, LONGEST, TASK_SECONDS, Hands, in_runs
+import numpy as np
+
+from ..run.bundles import ARITY, LONGEST, TASK_SECONDS, Hands, evened, in_runs
 from .costs import GATHER, START, STEP, pass_seconds
 from .plan import Plan
 from .room import Room
@@ -31,8 +33,11 @@ class Spread:
         return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
-def spread(plan: Plan, room: Room, hands: Hands) -> Spread:
-    """On threads a task a share, each block going its own way; on a cluster what takes the least time."""
+def spread(plan: Plan, room: Room, hands: Hands, pairs: np.ndarray | None = None) -> Spread:
+    """On threads a task a share, each block going its own way; on a cluster what takes the least time.
+
+    Bundles are even in the pairs of the tile blocks, where these are known.
+    """
     if not hands.threads:
         return Spread(plan.bundles(plan.short, room.bundle), in_runs(len(plan.shares), 1), 1)
     sizes = _sizes(plan, room.bundle)
@@ -52,7 +57,19 @@ def spread(plan: Plan, room: Room, hands: Hands) -> Spread:
         return too_long, gathering + found[way][0]
 
     size, run = min(ways, key=seconds)
-    return Spread(plan.bundles(plan.short, size), in_runs(len(plan.shares), run), found[size, run][1])
+    bundles = plan.bundles(plan.short, size)
+    if pairs is not None and size >= plan.places[plan.short].each:
+        bundles = _by_pairs(plan, bundles, pairs, room.bundle)
+    return Spread(bundles, in_runs(len(plan.shares), run), found[size, run][1])
+
+
+def _by_pairs(plan: Plan, bundles: list[range], pairs: np.ndarray, most: int) -> list[range]:
+    """Bundles of whole tile blocks with about as many pairs each, unless one would have more blocks than there is
+    room for."""
+    each, blocks = plan.places[plan.short].each, len(plan.places[plan.short])
+    runs = evened([range(bundle.start // each, -(-bundle.stop // each)) for bundle in bundles], pairs)
+    found = [range(run.start * each, min(run.stop * each, blocks)) for run in runs]
+    return found if max(map(len, found)) <= most else bundles
 
 
 def _pieces(plan: Plan, hands: Hands, size: int, run: int, most: int) -> tuple[float, int]:

@@ -80,7 +80,11 @@ class Gathering:
         return weights
 
     def weights_key(self, job: Job, part: range, group: int) -> Key:
-        return Key("weights", job.storage.url, job.folder, self.side, part[0], group)
+        return _weights_key(job, self.side, part[0], group)
+
+
+def _weights_key(job: Job, side: str, block: int, group: int) -> Key:
+    return Key("weights", job.storage.url, job.folder, side, block, group)
 
 
 @on_worker
@@ -108,17 +112,29 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
     return out
 
 
-def take_weights(job: Job, what: Gathering, shares: range, gathered: Any) -> dict[tuple[int, int], np.ndarray]:
+@dataclass(frozen=True)
+class Kept:
+    """What W of a bundle's pairs over some groups of columns are kept under, by first block of a part and group."""
+
+    key: Key  # of any of them
+    parts: tuple[int, ...]
+    groups: range
+
+    @staticmethod
+    def of(job: Job, side: str, blocks: range, shares: range) -> Kept:
+        plan = job.plan
+        groups = range(plan.shares[shares[0]].start, plan.shares[shares[-1]].stop)
+        parts = tuple(part[0] for part in plan.by_tile(side, blocks))
+        return Kept(_weights_key(job, side, blocks[0], groups[0]), parts, groups)
+
+
+def take_weights(kept: Kept, gathered: Any) -> dict[tuple[int, int], np.ndarray]:
     """W of a bundle's pairs as the process has kept them that has `gathered` its sums, by first block and group.
 
-    They travel where steps are taken elsewhere, which takes less time than to make them again.
+    They travel where steps are taken elsewhere, which takes less time than to make them again. A task of this needs
+    nothing but the sums, so that it runs where they are.
     """
-    keys = {
-        (part[0], group): what.weights_key(job, part, group)
-        for share in shares
-        for group in job.plan.shares[share]
-        for part in what.parts(job)
-    }
+    keys = {(part, group): kept.key._replace(block=part, part=group) for group in kept.groups for part in kept.parts}
     found = {where: SHELF.peek(key) for where, key in keys.items()}
     SHELF.drop(set(keys.values()).__contains__)
     return {where: weights for where, weights in found.items() if weights is not None}
