@@ -31,7 +31,8 @@ from pairsym_dask.sweep import finish, steps, tasks
 from pairsym_dask.sweep.background import Background
 from pairsym_dask.sweep.costs import FINISH, GATHER, START, STEP, UPDATE, pass_seconds
 from pairsym_dask.sweep.elbo import SideSums
-from pairsym_dask.sweep.graphs import Passes, Weights
+from pairsym_dask.sweep.gathers import Weights
+from pairsym_dask.sweep.graphs import Passes
 from pairsym_dask.sweep.job import Job, is_scattered
 from pairsym_dask.sweep.plan import Plan
 from pairsym_dask.sweep.room import Room

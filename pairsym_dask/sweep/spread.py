@@ -136,8 +136,11 @@ def table_read(plan: Plan) -> float:
 def gather_reads(plan: Plan, room: Room, bundles: int, workers: int) -> list[float]:
     """Bytes of the long side's tables that the passes read which gather for so many bundles, all workers together.
 
-    A worker that can keep all tables reads them once, as far as it meets them; else every bundle reads all.
+    A worker that can keep all tables reads them once, as far as it meets them; else every bundle reads all, but for the
+    rows that stay from the sums to the steps.
     """
     if plan.table_bytes() > room.tables:
-        return [bundles * table_read(plan)] * (1 + plan.short_steps)
+        first = bundles * table_read(plan)
+        stay = workers * room.rows(-(-len(plan.places[plan.short]) // bundles))
+        return [first] + [max(0.0, first - stay)] * plan.short_steps
     return [min(bundles, workers) * table_read(plan)] + [0.0] * plan.short_steps
