@@ -126,6 +126,16 @@ def site() -> Site:
     return SITES.setdefault(get_worker().address, Site())
 
 
+async def spend(name: str, arithmetic: float, store: float, network: float, came: float) -> None:
+    """Take the seconds of a task, and write them down."""
+    spent = SPENT[name]
+    for k, more in enumerate((1, arithmetic, store, network, came)):
+        spent[k] += more
+    spent[5] = min(spent[5], CLOCK.counted())
+    await asyncio.sleep(OVERHEAD + arithmetic + store + network)  # in a thread it would stop no clock
+    spent[6] = CLOCK.counted()
+
+
 @dataclass(frozen=True)
 class Sleeper:
     """A job whose kernels sleep: seconds of a step by the name of its task."""
@@ -151,14 +161,9 @@ class Sleeper:
 
     async def work(self, name: str, seconds: float, first: float, beside: float, last: float, *given: Any) -> None:
         """Take so many seconds of arithmetic, and for bytes of the store before it, beside it and after it."""
-        here = site()
-        came = here.given(given) / self.network
+        came = site().given(given)
         moved = (first + last) / self.store + max(0.0, beside / self.store - seconds)
-        for k, spent in enumerate((1, seconds, moved, came, came * self.network)):
-            SPENT[name][k] += spent
-        SPENT[name][5] = min(SPENT[name][5], CLOCK.counted())
-        await asyncio.sleep(OVERHEAD + seconds + moved + came)
-        SPENT[name][6] = CLOCK.counted()
+        await spend(name, seconds, moved, came / self.network, came)
 
     @property
     def row(self) -> float:
@@ -324,9 +329,7 @@ async def gather_steps(
 async def arrive(name: str, gathered: Lump) -> None:
     """Wait for what a task is given, which has no job to tell how long that takes."""
     came = site().given((gathered,))
-    for k, spent in enumerate((1, 0, 0, came / CLOCK.network, came)):
-        SPENT[name][k] += spent
-    await asyncio.sleep(OVERHEAD + came / CLOCK.network)  # in a thread it would stop no clock
+    await spend(name, 0.0, 0.0, came / CLOCK.network, came)
 
 
 async def take_weights(kept: steps.Kept, gathered: Lump) -> Lump:

@@ -112,8 +112,8 @@ def _seconds(plan: Plan, room: Room, hands: Hands, size: int, run: int) -> tuple
         one = pass_seconds(plan, kind) * part
         least = size == 1 and run == 1
         too_long |= one > (SCAN if plan.table_bytes() > room.tables else LONGEST) and not least
-        # Tables are read while others are computed with; but all workers read from one store.
-        reading = read / tasks / READ
+        # Tables and pairs are read while others are computed with; but all workers read from one store.
+        reading = (read + 5.0 * plan.pairs) / tasks / READ
         whole += TASK_SECONDS * tasks + -(-tasks // hands.threads) * (max(one, reading) + SHARED * reading)
     return too_long, whole
 
