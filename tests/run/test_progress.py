@@ -61,7 +61,7 @@ def test_every_task_that_is_announced_is_done(shape, tmp_path, monkeypatch):
     PairedSymbols(factors=3).fit(counts, tmp_path / "model.zarr", sweeps=3, progress=False)
     assert len(totals) == 4
     assert all(announced == done > 0 for announced, done in totals)
-    assert totals[1] == totals[2] == totals[3]
+    assert totals[1] > totals[2] == totals[3]  # the first one finds how items weigh, for all
 
 
 @pytest.mark.slow
@@ -81,7 +81,8 @@ def test_a_terminal_shows_steps_bound_speed_and_time_left(small, tmp_path):
     words = text.decode()
     assert process.returncode == 0, words
     assert re.search(r"sweep 2/3 update users \|.{8}\| [\d.]+ s left, bound -\d+\.?\d*, [\d.]+M pairs/s", words)
-    for step in ("weigh items", "update items", "bound"):
+    assert re.search(r"sweep 1/3 weigh items *\|", words)
+    for step in ("update items", "bound"):
         assert re.search(rf"sweep 3/3 {step} *\|", words)
     assert re.search(r"sweep 3/3: bound -\d+\.?\d*, [\d.]+ s, [\d.]+ million pairs/s\r\n$", words)
 
