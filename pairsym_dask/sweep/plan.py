@@ -334,6 +334,10 @@ class Plan:
         partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
         return int(max(long, partial)) + self.shard_bytes()
 
+    def ahead_bytes(self) -> int:
+        """The pairs and the table of a block of the long side that a task of a cluster reads ahead."""
+        return self._tile_bytes(self.long) + self.blocks[self.long] * (self.table_row + self.row_values)
+
     def shard_bytes(self) -> int:
         """What a task holds of a shard until it is full, and while it is written."""
         return 0 if self.shards is None else 2 * self.shards[self.long] * self.blocks[self.long] * self._row_bytes

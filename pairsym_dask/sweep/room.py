@@ -54,13 +54,16 @@ def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
     more = block_bytes(plan, tasks, processes)
     bundle, gathering = 1, 0
     if processes > 1:
+        left = max(0, left - tasks * plan.ahead_bytes())
         again = plan.table_bytes() + plan.short_tiles_bytes() > left
         # While sums are gathered, the whole table of the short side is given up.
         aside = plan.cuts[plan.short].rows * plan.table_row
         most = aside + GATHERING * left if again else min(SPARE * budget, 0.5 * left)
         bundle = int(min(1 + most // more, MOST * len(plan.places[plan.short])))
-        gathering = int(most + plan.cuts[plan.short].rows * plan.row_values) if again and plan.short_steps else 0
-        left -= max(0, (bundle - 1) * more - aside)
+        taken = max(0, (bundle - 1) * more - aside)
+        left -= taken
+        if again and plan.short_steps:  # what the whole table is made of is not needed either
+            gathering = aside + plan.cuts[plan.short].rows * plan.row_values + taken
     elif plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
         bundle = _least_reading(plan, left, more)
         left -= (bundle - 1) * more
