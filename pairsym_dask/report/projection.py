@@ -18,10 +18,9 @@ from ..store.model_store import ModelStore
 from ..store.shards import Shards, choose_runs, many_files
 from ..sweep.costs import FINISH, GATHER, SELECT, STEP, UPDATE, pass_seconds, sweep_seconds
 from ..sweep.fit import fit
-from ..sweep.plan import Plan
+from ..sweep.plan import COLD, Plan
 from ..sweep.room import Room, block_bytes, make_room
 from ..sweep.spread import gather_reads, spread, table_read
-from ..sweep.spread import passes as gather_passes
 
 ENTRY = 100  # bytes of a manifest's entry as it travels, and in a commit record
 RECORD = 1500  # bytes of a commit record beside its files and backgrounds
@@ -114,11 +113,8 @@ def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: 
     crew = max(workers, 1)
     read, beside = _reads(plan, room, hands, crew)
     written = float(plan.generation_bytes())
-    if workers:  # tables are read while sums are gathered with those before them
-        gathering = sum(pass_seconds(plan, kind) for kind in gather_passes(plan)) / slots / rates.speed
-        hidden = min(beside / crew / rates.read, gathering)
-    else:
-        hidden = 0.0
+    # On a cluster tasks read what comes next while they compute.
+    hidden = min(beside / crew / rates.read, arithmetic) if workers else 0.0
     store = read / crew / rates.read - hidden + written / crew / rates.write
     store += max(objects * rates.call / (crew * AT_ONCE), objects / rates.writes) if rates.far else 0.0
     travelling += (3 * listed * ENTRY) if workers else 0
@@ -152,13 +148,16 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
     while left > 1:
         left = -(-left // arity)
         adds += left
-    picks = pieces * len(how.shares) if pieces > len(how.bundles) else 0
+    cut = pieces > len(how.bundles)
+    picks = pieces * len(how.shares) if cut else 0
     passes.append((gathers, pass_seconds(plan, GATHER)))
     if plan.steps:
         passes += [(gathers, pass_seconds(plan, STEP))] * plan.short_steps
     tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + 2))
     if plan.steps and hands.threads:
         tasks += gathers  # that say where weights are
+    if plan.steps and plan.stepping == COLD:  # the last products are added up before they are cut
+        tasks -= picks - pieces * cut + (pieces - len(how.bundles)) * adds
     sums = plan.statistics_bytes() * short * (len(how.shares) - 1)
     # Directions and products are smaller.
     travelling = float(sums * (1 + plan.short_steps / 2)) if hands.threads else 0.0
@@ -166,20 +165,24 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
 
 
 def _reads(plan: Plan, room: Room, hands: Hands, crew: int) -> tuple[float, float]:
-    """Bytes that a sweep reads of the store, all workers together, and those of them read beside arithmetic."""
+    """Bytes that a sweep reads of the store, all workers together, and those of them read beside arithmetic.
+
+    Every process waits for the short side's new table, once: it begins the next sweep with it.
+    """
     kept, pairs = plan.table_bytes() + plan.short_tiles_bytes(), 5.0 * plan.pairs
     if crew == 1 and room.cache >= kept + pairs:
         return 0.0, 0.0  # what a sweep reads is still there from the one before
     long = table_read(plan)
     row = long / plan.cuts[plan.long].rows
-    shared = 2 * crew * row * plan.cuts[plan.short].rows  # every process has the short side's table, old and new
+    shared = crew * row * plan.cuts[plan.short].rows
     looks = 1.0 if room.cache * crew >= kept + pairs else 2.0 + (1 + plan.short_steps)  # at pairs, and finish at tables
     tables = long if room.cache * crew >= kept + pairs else 2 * long
     if plan.whole[plan.short]:
         again = long * len(plan.places[plan.short]) if plan.table_bytes() > room.tables else 0.0
     else:
         again = sum(gather_reads(plan, room, len(spread(plan, room, hands).bundles), crew))
-    return shared + tables + looks * pairs + again, again
+    beside = tables + looks * pairs + again
+    return shared + beside, beside
 
 
 def cheapest(

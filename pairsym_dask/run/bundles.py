@@ -7,10 +7,12 @@ change no bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 TASK_SECONDS = 0.5e-3  # of the scheduler's one core, for a task; docs/scaling.md has measurements
 LONGEST = 5.0  # seconds of a task: what a worker's death costs, and how long a pass may wait for its last task
@@ -36,10 +38,19 @@ class Hands:
         enough = min(self.threads, math.sqrt(seconds / TASK_SECONDS))
         return max(1, math.ceil(max(seconds / one if one else 1, enough)))
 
-    def bundles(self, steps: int, seconds: float, least: int = 1) -> list[range]:
-        """Steps of a pass of so many core-seconds in runs of a multiple of `least`, the last ones shorter."""
+    def bundles(
+        self, steps: int, seconds: float, least: int = 1, costs: Sequence[float] | np.ndarray = ()
+    ) -> list[range]:
+        """Steps of a pass of so many core-seconds in runs of a multiple of `least`, the last ones shorter.
+
+        Where steps are told to cost more or less, runs are as long as they cost.
+        """
         if not self.threads:
             return in_runs(steps, least)
+        runs = self._even(steps, seconds, least)
+        return evened(runs, costs, least) if len(costs) else runs
+
+    def _even(self, steps: int, seconds: float, least: int) -> list[range]:
         each = _multiple(steps / self.tasks(seconds), least)
         many = steps // each - self.threads  # the last bundle of each thread is cut again
         if many < self.threads:
@@ -62,6 +73,21 @@ class Hands:
                 run *= 2
             run = min(times, key=times.__getitem__)
         return in_runs(parts, run)
+
+
+def evened(runs: list[range], costs: Sequence[float] | np.ndarray, least: int = 1) -> list[range]:
+    """As many runs of a multiple of `least` steps, or fewer, each with the part of all costs that it had of the steps.
+
+    >>> evened([range(0, 2), range(2, 4)], [5, 1, 1, 3])
+    [range(0, 1), range(1, 4)]
+    """
+    steps = runs[-1].stop
+    ends = [*range(0, steps, least), steps]
+    spent = np.concatenate([[0.0], np.cumsum(costs)])[ends]
+    wanted = spent[-1] * np.array([run.stop for run in runs[:-1]]) / steps
+    nearest = np.searchsorted((spent[:-1] + spent[1:]) / 2, wanted)
+    bounds = sorted({0, steps, *(ends[k] for k in nearest)})
+    return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
 def _multiple(steps: float, least: int) -> int:

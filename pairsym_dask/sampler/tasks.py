@@ -24,12 +24,12 @@ from ..store.cuts import Tile
 from ..store.sharded import Output
 from ..store.shards import Shards
 from ..store.storage import Storage
-from ..sweep.job import Travelling
 from ..sweep.room import Room
 from ..sweep.shelf import SHELF, TABLES, Key
 from ..sweep.start import start_scale
 from ..sweep.tag_prior import TagPrior, mixed, tag_group
 from ..sweep.tasks import on_worker
+from ..sweep.travelling import Travelling
 from .halves import (
     MIXTURE,
     NO_CENTRES,

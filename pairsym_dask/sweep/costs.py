@@ -48,10 +48,15 @@ def pass_seconds(plan: Plan, kind: str, side: str | None = None) -> float:
     if kind == START or (kind == FINISH and side == plan.short):  # statistics are there
         a_row, a_trait = BLOCK
         return 1e-9 * plan.cuts[side or plan.long].rows * (a_row + a_trait * plan.factors)
+    a_pair, a_row = unit_seconds(plan, kind)
+    return plan.pairs * a_pair + plan.cuts[plan.short if kind in (GATHER, STEP) else plan.long].rows * a_row
+
+
+def unit_seconds(plan: Plan, kind: str) -> tuple[float, float]:
+    """Core-seconds of a pair and of a row in a pass."""
     pair, pair_k, pair_kk, row, row_k, row_kk = COSTS[family(plan)][kind]
-    k, rows = plan.factors, plan.cuts[plan.short if kind in (GATHER, STEP) else plan.long].rows
-    a_pair, a_row = pair + pair_k * k + pair_kk * k**2, row + row_k * k + row_kk * k**2
-    return 1e-9 * (plan.pairs * a_pair + rows * a_row)
+    k = plan.factors
+    return 1e-9 * (pair + pair_k * k + pair_kk * k**2), 1e-9 * (row + row_k * k + row_kk * k**2)
 
 
 def sweep_seconds(plan: Plan) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -105,8 +104,7 @@ def expected_log(selection: np.ndarray, whole: float) -> np.ndarray:
     return np.asarray(psi(selection) - psi(whole))
 
 
-def log_sum_exp(parts: Iterable[tuple[float, float]]) -> float:
-    """log sum exp from (maximum, sum exp(x - maximum)) of blocks."""
-    parts = list(parts)
-    top = max(maximum for maximum, _ in parts)
-    return float(top + np.log(np.sum([total * np.exp(maximum - top) for maximum, total in parts])))
+def log_sum_exp(parts: np.ndarray) -> float:
+    """log sum exp from (maximum, sum exp(x - maximum)) of blocks, a row each."""
+    top = parts[:, 0].max()
+    return float(top + np.log(np.sum(parts[:, 1] * np.exp(parts[:, 0] - top))))

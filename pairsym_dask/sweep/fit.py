@@ -32,7 +32,8 @@ from ..store.tags import Tags
 from .background import update_xi_star
 from .discount import Discount
 from .elbo import counted_share, side_bound
-from .graphs import End, Half, Passes, Weights
+from .gathers import Weights
+from .graphs import End, Half, Passes
 from .job import Job
 from .plan import Plan
 from .record import decode_background, encode_background, relative_path

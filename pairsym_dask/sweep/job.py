@@ -7,37 +7,47 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import StoreError
 from ..kernels.keys import sum_rows
 from ..kernels.layout import empty_table, padded_width, row_offsets, statistics_size
 from ..kernels.rows import Terms, Values, fill_table
 from ..kernels.turn import turned_table
 from ..run.machine import on_this_machine
-from ..run.process import read_once
 from ..run.workers import Requirements
 from ..settings import SIDES, Settings
 from ..store.arrays import ArraySpec, Sealed
-from ..store.counts import Counts, counts_as_recorded
+from ..store.counts import Counts
 from ..store.cuts import Tile
 from ..store.sharded import Output
 from ..store.shards import Shards
 from ..store.storage import Storage, digest
+from .ahead import Ahead
 from .background import Background
 from .discount import Discount
 from .lent import POOL
 from .plan import Plan
 from .room import Room
-from .shelf import COUNTS, SHELF, TABLES, Key
+from .shelf import ROWS, SHELF, TABLES, Key
 from .tag_prior import TagPrior, mixed, tag_group
+from .travelling import Travelling
 from .turn import Turn
 
 PRIOR_PAIRS = 100.0  # pairs, shown and censored, of a symbol whose prior precision is tau itself
-LEFT = "unsynced"  # marks manifest entries of files that the driver has to sync
 VALUES = ("mean", "precision", "bias", "bias_precision")
+
+
+class Rows(NamedTuple):
+    """Posteriors of a block's rows as they were read, and their weights: half of a table's bytes, or less."""
+
+    values: Values
+    weights: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return self.weights.nbytes + sum(array.nbytes for array in {id(array): array for array in self.values}.values())
 
 
 def empty_values(n: int, settings: Settings) -> Values:
@@ -56,42 +66,6 @@ def prior_growth(settings: Settings, marginal: np.ndarray, censored: np.ndarray)
 def is_scattered(plan: Plan, room: Room) -> bool:
     """Whether a cluster's workers cannot keep all tables: what a task reads, no later one of its worker may need."""
     return plan.table_bytes() > room.tables
-
-
-class Travelling:
-    """A job that travels to a cluster's workers without the record of its counts, which every process reads once.
-
-    Its tasks write whole blocks of the arrays `specs` to `folder` of `storage`.
-    """
-
-    def __getstate__(self) -> dict[str, Any]:
-        counts: Counts = self.__dict__["counts"]
-        return self.__dict__ | {"counts": (counts.storage, counts.digest)}
-
-    def write(self, path: str, block: int, values: np.ndarray) -> list[Any]:
-        """Write a block of an array; manifest entries of what is done with it, which of a shard is its last block."""
-        job: Any = self
-        entries: list[Any] = job.output.put(job.storage, job.folder, job.shards, job.specs[path], block, values)
-        return [(*entry, LEFT) for entry in entries] if job.storage.unsynced else entries
-
-    def for_task(self) -> Any:
-        """The same job for one task, whose shards and writes are its own.
-
-        On the driver's own machine a task of a cluster leaves fsyncs to the driver, which goes on meanwhile; anywhere
-        else the driver cannot wait for them, and each task does.
-        """
-        job: Any = self
-        own: dict[str, Any] = {} if job.shards is None else {"output": Output()}
-        if job.needed is not None:
-            own["storage"] = job.storage.for_caller(unsynced=job.storage.whereabouts() in job.needed.beside)
-        return replace(job, **own) if own else job
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        storage, digest = state["counts"]
-        counts = read_once(COUNTS, (storage.url, digest), lambda: counts_as_recorded(storage))
-        if counts.digest != digest:
-            raise StoreError(f"{storage.url} holds other counts than those of the fit; ingest into a new store")
-        self.__dict__.update(state, counts=counts)
 
 
 @dataclass(frozen=True)
@@ -117,6 +91,7 @@ class Job(Travelling):
     shards: Shards | None = None
     output: Output = field(default_factory=Output, compare=False)  # of each task its own
     crowded: bool = False  # whether other processes of the same machine may have tasks of this fit
+    ahead: Ahead | None = field(default=None, compare=False)  # of a task on a cluster, while it runs
 
     @staticmethod
     def make(
@@ -158,23 +133,38 @@ class Job(Travelling):
 
     # Pairs
 
+    def row_pairs(self, side: str) -> np.ndarray:
+        """Pairs of each tile block of a side."""
+        return np.reshape(self.counts.record["tiles"][side], (self.plan.cuts[side].blocks, -1)).sum(1)
+
     def tile(self, side: str, block: int, group: int) -> Tile:
         """A tile of pairs as the fit counts them, kept if there is room."""
         state = self.counts.digest if self.discount is None else f"{self.counts.digest} {self.discount.exponent}"
-        key = Key("tile", self.counts.path, state, side, block, group)
+        long, ahead = side == self.plan.long, self.ahead
 
-        def make() -> Tile:
-            # What is not kept is read again and again: ask for the tile that comes after those under way.
-            cut = self.plan.cuts[side]
-            ahead = (block + self.room.tasks, group) if side == self.plan.long else (block, group + 1)
-            if ahead[0] < cut.blocks and ahead[1] < cut.groups:
-                self.counts.ask_tile(side, *ahead)
+        def key(block: int, group: int) -> Key:
+            return Key("tile", self.counts.path, state, side, block, group)
+
+        def read(block: int, group: int) -> Tile:
             tile = self.counts.read_tile(side, block, group)
             if self.discount is None:
                 return tile
             return self.discount.tile(self.counts, tile, side, block, group, self.settings.dtype)
 
-        kept: Tile = SHELF.get(key, make, 0 if self.scattered else self.room.cache)
+        def make() -> Tile:
+            # What is not kept is read again and again: ask for the tile that comes after those under way.
+            if ahead is None:
+                cut, after = self.plan.cuts[side], (block + self.room.tasks, group) if long else (block, group + 1)
+                if after[0] < cut.blocks and after[1] < cut.groups:
+                    self.counts.ask_tile(side, *after)
+                return read(block, group)
+            after = (block + 1, group) if long else (block, group + 1)
+            if (after[0] in ahead.blocks if long else after[1] in ahead.groups) and SHELF.peek(key(*after)) is None:
+                ahead.ask(key(*after), lambda: read(*after))
+            found: Tile = ahead.take(key(block, group), lambda: read(block, group))
+            return found
+
+        kept: Tile = SHELF.get(key(block, group), make, 0 if self.scattered else self.room.cache)
         return kept
 
     def marginal(self, side: str, block: int) -> np.ndarray:
@@ -211,23 +201,38 @@ class Job(Travelling):
 
     def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
         """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
-        key = Key("table", self.storage.url, sealed.prefix, side, block)
+        ahead = self.ahead
 
-        def make() -> np.ndarray:
-            # Another process has made this one; what is here of an earlier sweep would stay, and take its room.
-            SHELF.drop(lambda kept: kept.outdated_by(key))
-            ahead = block + self.room.tasks
-            if side == self.plan.long and ahead < len(self.plan.places[side]):
-                for name in ("mean",) if self.cold else ("mean", "precision"):
-                    sealed.ask_block(self.specs[f"{side}/{name}"], ahead, 0)
+        def key(block: int) -> Key:
+            return Key("table", self.storage.url, sealed.prefix, side, block)
+
+        def read_rows(block: int) -> Rows:
             # Precisions are half of the bytes; at temperature 0 no table has variances.
             names = [name for name in (*VALUES, "background") if name != "precision" or not self.cold]
             found = sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in names])
             parts = dict(zip(names, found, strict=True))
-            values = Values(*(parts.get(name, parts["mean"]) for name in VALUES))
-            return self.fill(values, parts["background"])
+            return Rows(Values(*(parts.get(name, parts["mean"]) for name in VALUES)), parts["background"])
 
-        kept: np.ndarray = SHELF.get(key, make, self._tables)
+        def read(block: int) -> np.ndarray:
+            if ahead is None or not ahead.rows or side != self.plan.long:
+                return self.fill(*read_rows(block))
+            return self.fill(*ROWS.get(key(block), lambda: read_rows(block), ahead.rows))
+
+        def make() -> np.ndarray:
+            # Another process has made this one; what is here of an earlier sweep would stay, and take its room.
+            SHELF.drop(lambda kept: kept.outdated_by(key(block)))
+            if ahead is None:
+                after = block + self.room.tasks
+                if side == self.plan.long and after < len(self.plan.places[side]):
+                    for name in ("mean",) if self.cold else ("mean", "precision"):
+                        sealed.ask_block(self.specs[f"{side}/{name}"], after, 0)
+                return read(block)
+            if side == self.plan.long and block + 1 in ahead.blocks and SHELF.peek(key(block + 1)) is None:
+                ahead.ask(key(block + 1), lambda: read(block + 1))
+            found: np.ndarray = ahead.take(key(block), lambda: read(block))
+            return found
+
+        kept: np.ndarray = SHELF.get(key(block), make, self._tables)
         if self.turn is None or not turned or sealed.prefix != self.turn.before:
             return kept
         return turned_table(kept, self.turn.axes, self.settings.factors)
@@ -254,15 +259,21 @@ class Job(Travelling):
                 yield run, tables
 
     def whole_table(self, side: str, sealed: Sealed) -> np.ndarray:
-        """Table of all rows of the short side, kept until the next one is asked for: once a process, or a machine."""
-        key = Key("whole table", self.storage.url, f"{sealed.prefix} in {self.folder}", side, 0)
+        """Table of all rows of the short side, kept until the next one is asked for: once a process, or a machine.
+
+        What the sweep before has ended with, this one begins with: a process that still has it turns it, if need be.
+        """
+        turned = self.turn is not None and sealed.prefix == self.turn.before
+        key = Key("whole table", self.storage.url, sealed.prefix + (f" in {self.folder}" if turned else ""), side, 0)
+        source = key._replace(state=sealed.prefix) if turned and not self.crowded else None
+        stride = 2 * self.width
 
         def fill(table: np.ndarray) -> None:
-            stride = 2 * self.width
             for block, place in enumerate(self.plan.places[side]):
                 table[place.first * stride : place.stop * stride] = self.table(side, sealed, block)
 
         def make() -> np.ndarray:
+            ROWS.drop(lambda kept: True)
             rows = self.plan.cuts[side].rows
             if self.crowded:
                 # Attempts have names of their own, and with them the states that tables are of.
@@ -270,16 +281,23 @@ class Job(Travelling):
                 shared = on_this_machine(name, size, self.settings.dtype, fill)
                 if shared is not None:
                     return shared
+            table = None if source is None else TABLES.take(source)
+            if table is not None and self.turn is not None:
+                for place in self.plan.places[side]:
+                    part = table[place.first * stride : place.stop * stride]
+                    part[:] = turned_table(part, self.turn.axes, self.settings.factors)
+                return table  # type: ignore[no-any-return]
             table = empty_table(rows, self.width, self.settings.dtype)
             fill(table)
             return table
 
-        kept: np.ndarray = TABLES.get(key, make)
+        kept: np.ndarray = TABLES.get(key, make, source=source)
         return kept
 
-    def drop_whole_table(self) -> None:
-        """Let the table of all rows of the short side go; the next pass that needs one needs another."""
+    def clear_for_sums(self) -> None:
+        """Let the table of all rows of the short side go, whose place sums for many blocks take, and rows of no use."""
         TABLES.drop(lambda key: key.store == self.storage.url)
+        ROWS.drop(lambda key: key.store != self.storage.url or key.state != self.folder)
 
     # Updates
 

@@ -301,6 +301,11 @@ class Plan:
     def table_row(self) -> int:
         return 2 * padded_width(self.factors) * self.itemsize
 
+    @cached_property
+    def row_values(self) -> int:
+        """What a row of a table is made of, and its weight."""
+        return (2 * self.factors + 4) * self.itemsize
+
     def generation_bytes(self) -> int:
         """Bytes of one committed generation, chunks padded."""
         rows = {side: len(self.places[side]) * self.blocks[side] for side in SIDES}
@@ -329,6 +334,10 @@ class Plan:
         partial = self._tile_bytes(short) + encoded + table + stats + self.blocks[short] * (self.table_row + values)
         return int(max(long, partial)) + self.shard_bytes()
 
+    def ahead_bytes(self) -> int:
+        """The pairs and the table of a block of the long side that a task of a cluster reads ahead."""
+        return self._tile_bytes(self.long) + self.blocks[self.long] * (self.table_row + self.row_values)
+
     def shard_bytes(self) -> int:
         """What a task holds of a shard until it is full, and while it is written."""
         return 0 if self.shards is None else 2 * self.shards[self.long] * self.blocks[self.long] * self._row_bytes
@@ -356,7 +365,7 @@ class Plan:
         Where the steps of the short side's blocks stand, and their directions, is spread over all processes.
         """
         short = self.cuts[self.short].rows
-        row = self.table_row + (2 * self.factors + 4) * self.itemsize
+        row = self.table_row + self.row_values
         standing = 0
         if self.steps and not self.whole[self.short]:
             standing = short * 6 * stride_of(padded_width(self.factors)) * self.itemsize // processes

@@ -24,11 +24,17 @@ class Room:
     tables: int
     bundle: int  # blocks of the short side that a task gathers for, so that tables are read once for all of them
     budget: int
+    gathering: int = 0  # bytes for bundles, where the whole table of the short side is given up for them
+    block: int = 0  # bytes that one block of a bundle takes of them
 
     @property
     def idle(self) -> int:
         """Bytes that may be kept idle for the next arrays (`lent`): little, it stands beside all others."""
         return self.budget // 32
+
+    def rows(self, blocks: int) -> int:
+        """Bytes for rows of the long side that the next look at the same pairs needs again, beside so many blocks."""
+        return int(0.85 * max(0, self.gathering - blocks * self.block))
 
 
 def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
@@ -46,14 +52,18 @@ def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
     tasks = int(min(tasks, fit))
     left = budget - plan.peak_bytes(tasks, processes)
     more = block_bytes(plan, tasks, processes)
-    bundle = 1
+    bundle, gathering = 1, 0
     if processes > 1:
+        left = max(0, left - tasks * plan.ahead_bytes())
         again = plan.table_bytes() + plan.short_tiles_bytes() > left
         # While sums are gathered, the whole table of the short side is given up.
         aside = plan.cuts[plan.short].rows * plan.table_row
         most = aside + GATHERING * left if again else min(SPARE * budget, 0.5 * left)
         bundle = int(min(1 + most // more, MOST * len(plan.places[plan.short])))
-        left -= max(0, (bundle - 1) * more - aside)
+        taken = max(0, (bundle - 1) * more - aside)
+        left -= taken
+        if again and plan.short_steps:  # what the whole table is made of is not needed either
+            gathering = aside + plan.cuts[plan.short].rows * plan.row_values + taken
     elif plan.table_bytes() + plan.short_tiles_bytes() > left:  # tables will be read again and again
         bundle = _least_reading(plan, left, more)
         left -= (bundle - 1) * more
@@ -61,13 +71,15 @@ def make_room(plan: Plan, memory: Any, tasks: int, processes: int = 1) -> Room:
     cache = int(0.85 * max(0, left))
     # Where the short side has several tile blocks, tables are read for each of them: they are the dearer ones.
     ahead = plan.short_tiles_bytes() if plan.cuts[plan.short].blocks == 1 else 0
-    return Room(tasks, cache, max(0, cache - ahead), bundle, budget)
+    return Room(tasks, cache, max(0, cache - ahead), bundle, budget, gathering, more)
 
 
 def block_bytes(plan: Plan, tasks: int, processes: int) -> int:
     """What a process needs for one more block in the bundle of each of its tasks."""
     each = plan.places[plan.short].each
-    pairs = plan.largest_tile[plan.short] * (4 + plan.count_bytes + (plan.itemsize if plan.steps else 0)) // each
+    looks = 1 if processes == 1 else 2  # on a cluster the next group's pairs are read ahead
+    a_pair = looks * (4 + plan.count_bytes) + (plan.itemsize if plan.steps else 0)
+    pairs = plan.largest_tile[plan.short] * a_pair // each
     own = plan.blocks[plan.short] * (plan.table_row + 16) + pairs
     if processes == 1:
         return plan.waiting_bytes() + tasks * (plan.statistics_bytes() + own)

@@ -5,15 +5,26 @@ Tasks of one process share what they have decoded, so the two shelves are proces
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..run.allocator import give_memory_back
 from ..run.machine import forget_notes
 from ..run.process import let_go
 from .lent import POOL
+
+
+def _references() -> int:
+    value = np.empty(0)
+    return sys.getrefcount(value)
+
+
+_ALONE = _references()  # to a value that one variable has, and nobody else
 
 
 class Key(NamedTuple):
@@ -41,8 +52,11 @@ class Shelf:
         self._kept: OrderedDict[Key, Any] = OrderedDict()
         self.nbytes = 0
 
-    def get(self, key: Key, make: Callable[[], Any], limit: int | None = None) -> Any:
-        """The kept value, else a new one, kept if it fits within a limit without pushing out others of this round."""
+    def get(self, key: Key, make: Callable[[], Any], limit: int | None = None, source: Key | None = None) -> Any:
+        """The kept value, else a new one, kept if it fits within a limit without pushing out others of this round.
+
+        A `source` that `make` may take stays until then.
+        """
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -53,7 +67,7 @@ class Shelf:
                 if key in self._kept:
                     return self._kept[key]
             if self.single:
-                self.drop(lambda kept: kept != key)
+                self.drop(lambda kept: kept not in (key, source))
             value = make()
             with self._lock:
                 # A scan that is larger than the shelf would only turn it over: keep the first ones.
@@ -67,6 +81,13 @@ class Shelf:
         """The kept value, None when there is none."""
         with self._lock:
             return self._kept.get(key)
+
+    def take(self, key: Key) -> Any:
+        """The kept value, to be changed: off the shelf, and None where anybody else still has it."""
+        with self._lock:
+            value = self._kept.pop(key, None)
+            self.nbytes -= 0 if value is None else value.nbytes
+        return None if value is None or sys.getrefcount(value) > _ALONE else value
 
     def put(self, key: Key, value: Any, limit: int) -> None:
         """Keep a value that somebody made anyway, if it fits; it pushes out the same thing of other states."""
@@ -85,6 +106,7 @@ class Shelf:
 COUNTS = "counts of a fit"  # what workers of a cluster have read of them once
 SHELF = Shelf()
 TABLES = Shelf(single=True)  # whole tables of the short side, always kept
+ROWS = Shelf()  # rows of the long side from the sums to the steps, in the place of such a table
 
 
 def forget() -> None:
@@ -92,6 +114,7 @@ def forget() -> None:
     let_go(COUNTS)
     SHELF.drop(lambda key: True)
     TABLES.drop(lambda key: True)
+    ROWS.drop(lambda key: True)
     POOL.clear()
     give_memory_back()
     forget_notes()

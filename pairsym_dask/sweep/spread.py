@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..run.bundles import ARITY, LONGEST, TASK_SECONDS, Hands, in_runs
-from .costs import GATHER, STEP, pass_seconds
+import numpy as np
+
+from ..run.bundles import ARITY, LONGEST, TASK_SECONDS, Hands, evened, in_runs
+from .costs import GATHER, START, STEP, pass_seconds
 from .plan import Plan
 from .room import Room
 
 READ = 1e9  # bytes a second that a worker reads of a store
+NETWORK = 1e9  # bytes a second that come to a worker from others
 SHARED = 0.1  # of the seconds that reading would take alone, what it costs beside arithmetic
 SCAN = 30.0  # seconds of a task that reads tables for all it gathers for: shorter ones would read them more often
 
@@ -30,11 +33,14 @@ class Spread:
         return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
-def spread(plan: Plan, room: Room, hands: Hands) -> Spread:
-    """On threads a task a share, each block going its own way; on a cluster what takes the least time."""
+def spread(plan: Plan, room: Room, hands: Hands, pairs: np.ndarray | None = None) -> Spread:
+    """On threads a task a share, each block going its own way; on a cluster what takes the least time.
+
+    Bundles are even in the pairs of the tile blocks, where these are known.
+    """
     if not hands.threads:
         return Spread(plan.bundles(plan.short, room.bundle), in_runs(len(plan.shares), 1), 1)
-    sizes, blocks = _sizes(plan, room.bundle), len(plan.places[plan.short])
+    sizes = _sizes(plan, room.bundle)
     # The sums of a run of 2^n shares wait in a tree of n + 1 levels.
     levels = room.bundle + plan.waiting_bytes() // (room.tasks * plan.statistics_bytes())
     ways = [
@@ -43,10 +49,49 @@ def spread(plan: Plan, room: Room, hands: Hands) -> Spread:
         for n in range(len(plan.shares).bit_length() + 1)
         if not n or (n + 1) * size <= levels
     ]
-    size, run = min(ways, key=lambda way: _seconds(plan, room, hands, *way))
-    # There should be pieces for a good part of the workers, and room for those that a task adds up.
-    piece = max(1, min(-(-blocks // (1 + hands.threads // 4)), levels // ARITY))
-    return Spread(plan.bundles(plan.short, size), in_runs(len(plan.shares), run), piece)
+    # There should be room for the pieces that a task adds up.
+    found = {way: _pieces(plan, hands, *way, max(1, int(levels // ARITY))) for way in ways}
+
+    def seconds(way: tuple[int, int]) -> tuple[bool, float]:
+        too_long, gathering = _seconds(plan, room, hands, *way)
+        return too_long, gathering + found[way][0]
+
+    size, run = min(ways, key=seconds)
+    bundles = plan.bundles(plan.short, size)
+    if pairs is not None and size >= plan.places[plan.short].each:
+        bundles = _by_pairs(plan, bundles, pairs, room.bundle)
+    return Spread(bundles, in_runs(len(plan.shares), run), found[size, run][1])
+
+
+def _by_pairs(plan: Plan, bundles: list[range], pairs: np.ndarray, most: int) -> list[range]:
+    """Bundles of whole tile blocks with about as many pairs each, unless one would have more blocks than there is
+    room for."""
+    each, blocks = plan.places[plan.short].each, len(plan.places[plan.short])
+    runs = evened([range(bundle.start // each, -(-bundle.stop // each)) for bundle in bundles], pairs)
+    found = [range(run.start * each, min(run.stop * each, blocks)) for run in runs]
+    return found if max(map(len, found)) <= most else bundles
+
+
+def _pieces(plan: Plan, hands: Hands, size: int, run: int, most: int) -> tuple[float, int]:
+    """The least seconds from gathered sums of so many blocks and shares a task to new rows, and blocks a piece for it.
+
+    Many pieces cost the scheduler much, a task a gathered sum for each; few leave most workers without any.
+    """
+    bundles, runs = -(-len(plan.places[plan.short]) // size), -(-len(plan.shares) // run)
+    sums, solving = size * plan.statistics_bytes(), pass_seconds(plan, START, plan.short)
+
+    def seconds(pieces: int) -> float:
+        tasks = bundles * runs * pieces if pieces > 1 else 0
+        took, left = 0.0, runs
+        while left > 1:
+            met, left = min(ARITY, left), -(-left // ARITY)
+            tasks += bundles * pieces * left
+            took += -(-bundles * pieces * left // hands.threads) * met * sums / pieces / NETWORK
+        return took + TASK_SECONDS * tasks + -(-bundles * pieces // hands.threads) * solving / (bundles * pieces)
+
+    ways = {-(-size // blocks): blocks for blocks in range(min(most, size), 0, -1)}
+    pieces = min(ways, key=seconds)
+    return seconds(pieces), ways[pieces]
 
 
 def _sizes(plan: Plan, most: int) -> list[int]:
@@ -67,8 +112,8 @@ def _seconds(plan: Plan, room: Room, hands: Hands, size: int, run: int) -> tuple
         one = pass_seconds(plan, kind) * part
         least = size == 1 and run == 1
         too_long |= one > (SCAN if plan.table_bytes() > room.tables else LONGEST) and not least
-        # Tables are read while others are computed with; but all workers read from one store.
-        reading = read / tasks / READ
+        # Tables and pairs are read while others are computed with; but all workers read from one store.
+        reading = (read + 5.0 * plan.pairs) / tasks / READ
         whole += TASK_SECONDS * tasks + -(-tasks // hands.threads) * (max(one, reading) + SHARED * reading)
     return too_long, whole
 
@@ -91,8 +136,11 @@ def table_read(plan: Plan) -> float:
 def gather_reads(plan: Plan, room: Room, bundles: int, workers: int) -> list[float]:
     """Bytes of the long side's tables that the passes read which gather for so many bundles, all workers together.
 
-    A worker that can keep all tables reads them once, as far as it meets them; else every bundle reads all.
+    A worker that can keep all tables reads them once, as far as it meets them; else every bundle reads all, but for the
+    rows that stay from the sums to the steps.
     """
     if plan.table_bytes() > room.tables:
-        return [bundles * table_read(plan)] * (1 + plan.short_steps)
+        first = bundles * table_read(plan)
+        stay = workers * room.rows(-(-len(plan.places[plan.short]) // bundles))
+        return [first] + [max(0.0, first - stay)] * plan.short_steps
     return [min(bundles, workers) * table_read(plan)] + [0.0] * plan.short_steps

@@ -20,7 +20,7 @@ from ..store.arrays import Sealed
 from .background import Background
 from .job import Job
 from .shelf import SHELF, Key
-from .tasks import Updated, close_block, on_worker, tiles_of, visit_runs, weights_of
+from .tasks import Updated, close_block, on_worker, reading_ahead, tiles_of, visit_runs, weights_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class Gathering:
     def parts(self, job: Job) -> list[range]:
         """The blocks, by the tile block that they lie in."""
         return job.plan.by_tile(self.side, self.blocks)
+
+    def rows(self, job: Job) -> int:
+        """Bytes of the long side's rows that may stay from the sums to the steps."""
+        return job.room.rows(len(self.blocks)) if job.scattered else 0
 
     def visit(
         self, job: Job, group: int, kept: list[np.ndarray | None],
@@ -76,7 +80,11 @@ class Gathering:
         return weights
 
     def weights_key(self, job: Job, part: range, group: int) -> Key:
-        return Key("weights", job.storage.url, job.folder, self.side, part[0], group)
+        return _weights_key(job, self.side, part[0], group)
+
+
+def _weights_key(job: Job, side: str, block: int, group: int) -> Key:
+    return Key("weights", job.storage.url, job.folder, side, block, group)
 
 
 @on_worker
@@ -96,24 +104,37 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
             gathered.add_sums(pairs, others, tables[k], *rest, job.cold, weights, out[k])
 
     parts = what.parts(job)
-    for group in job.plan.shares[share]:
-        made = what.visit(job, group, [None for _ in parts], visit)
-        for part, weights in zip(parts, made, strict=True):
-            SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
+    with reading_ahead(job, groups=job.plan.shares[share], rows=what.rows(job)) as reading:
+        for group in job.plan.shares[share]:
+            made = what.visit(reading, group, [None for _ in parts], visit)
+            for part, weights in zip(parts, made, strict=True):
+                SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
     return out
 
 
-def take_weights(job: Job, what: Gathering, shares: range, gathered: Any) -> dict[tuple[int, int], np.ndarray]:
+@dataclass(frozen=True)
+class Kept:
+    """What W of a bundle's pairs over some groups of columns are kept under, by first block of a part and group."""
+
+    key: Key  # of any of them
+    parts: tuple[int, ...]
+    groups: range
+
+    @staticmethod
+    def of(job: Job, side: str, blocks: range, shares: range) -> Kept:
+        plan = job.plan
+        groups = range(plan.shares[shares[0]].start, plan.shares[shares[-1]].stop)
+        parts = tuple(part[0] for part in plan.by_tile(side, blocks))
+        return Kept(_weights_key(job, side, blocks[0], groups[0]), parts, groups)
+
+
+def take_weights(kept: Kept, gathered: Any) -> dict[tuple[int, int], np.ndarray]:
     """W of a bundle's pairs as the process has kept them that has `gathered` its sums, by first block and group.
 
-    They travel where steps are taken elsewhere, which takes less time than to make them again.
+    They travel where steps are taken elsewhere, which takes less time than to make them again. A task of this needs
+    nothing but the sums, so that it runs where they are.
     """
-    keys = {
-        (part[0], group): what.weights_key(job, part, group)
-        for share in shares
-        for group in job.plan.shares[share]
-        for part in what.parts(job)
-    }
+    keys = {(part, group): kept.key._replace(block=part, part=group) for group in kept.groups for part in kept.parts}
     found = {where: SHELF.peek(key) for where, key in keys.items()}
     SHELF.drop(set(keys.values()).__contains__)
     return {where: weights for where, weights in found.items() if weights is not None}
@@ -148,21 +169,22 @@ def gather_products(
         else:
             gathered.add_products(pairs, others, width, weights, directions[k], out[k])
 
-    for group in job.plan.shares[share]:
-        kept = [
-            taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
-            for part in parts
-        ]
-        missing = {
-            block - what.blocks.start
-            for part, weights in zip(parts, kept, strict=True)
-            if weights is None
-            for block in part
-        }
-        if missing and not tables:
-            censored = what.censored(job)
-            tables = [job.table(what.side, what.own, block) for block in what.blocks]
-        what.visit(job, group, kept, visit)
+    with reading_ahead(job, groups=job.plan.shares[share], rows=what.rows(job)) as reading:
+        for group in job.plan.shares[share]:
+            kept = [
+                taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
+                for part in parts
+            ]
+            missing = {
+                block - what.blocks.start
+                for part, weights in zip(parts, kept, strict=True)
+                if weights is None
+                for block in part
+            }
+            if missing and not tables:
+                censored = what.censored(job)
+                tables = [job.table(what.side, what.own, block) for block in what.blocks]
+            what.visit(reading, group, kept, visit)
     return out
 
 

@@ -5,7 +5,8 @@ Tasks are idempotent: the same task run twice writes the same bytes under the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,13 +15,14 @@ import numpy as np
 from ..errors import NumericError
 from ..kernels import cold, cold_close, gradients, moments, rows
 from ..kernels.layout import WHOLE, side_by_side
-from ..kernels.rows import SHOWN, SQUARE, WEIGHT, OtherSide, Pairs, Values
+from ..kernels.rows import SQUARE, WEIGHT, OtherSide, Pairs, Values
 from ..run.allocator import keep_memory
 from ..run.bundles import add_in_tree, in_runs
 from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
 from ..store.cuts import Tile
+from .ahead import Ahead
 from .background import Background, messages, observed_messages
 from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
 from .job import VALUES, Job
@@ -49,17 +51,6 @@ class Updated:
         return Updated(entries, background, SideSums.add([part.sums for part in parts]))
 
 
-@dataclass(frozen=True)
-class Finished:
-    """What the end of a sweep sends back of a block of users."""
-
-    entries: list[Any]
-    shown: float  # sum c_ij (log sigma(xi) - xi/2 + a/2)
-    message: float  # sum_i s_i sum_j t_j Omega_ij
-    normaliser: Normaliser
-    observed: np.ndarray  # sums of s_i times the columns WEIGHT to SQUARE of the selection statistics
-
-
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep a task within its process's room: so many at a time."""
 
@@ -80,25 +71,39 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _alone(task: Callable[..., Any]) -> Callable[..., Any]:
+def alone(task: Callable[..., Any]) -> Callable[..., Any]:
     """A task as a part of another one, which has its place in the process already."""
     return getattr(task, "__wrapped__", task)
+
+
+@contextmanager
+def reading_ahead(job: Any, blocks: range = range(0), groups: range = range(0), rows: int = 0) -> Iterator[Any]:
+    """The job of a task on a cluster that comes to these blocks of the long side, or groups of its columns, in turn.
+
+    So many bytes of rows that it reads may stay for a later task.
+    """
+    if not isinstance(job, Job) or job.needed is None or not (blocks or groups):
+        yield job
+        return
+    with Ahead(blocks, groups, rows) as ahead:
+        yield replace(job, ahead=ahead)
 
 
 @on_worker
 def each(job: Any, task: Callable[..., Any], own: tuple[int, ...], *arguments: Any) -> list[Any]:
     """A task for several blocks, one after another; the arguments numbered by `own` have a value for each."""
-    one = _alone(task)
-    return [
-        one(job, *(value[k] if number in own else value for number, value in enumerate(arguments)))
-        for k in range(len(arguments[own[0]]))
-    ]
+    one, blocks = alone(task), arguments[own[-1]]
+    with reading_ahead(job, blocks if isinstance(blocks, range) else range(0)) as reading:
+        return [
+            one(reading, *(value[k] if number in own else value for number, value in enumerate(arguments)))
+            for k in range(len(arguments[own[0]]))
+        ]
 
 
 @on_worker
 def update_each(job: Any, task: Callable[..., Any], own: tuple[int, ...], *arguments: Any) -> list[Updated]:
     """`each` of a task that writes blocks; of fits so large that their sums have runs, a result a run."""
-    updated = _alone(each)(job, task, own, *arguments)
+    updated = alone(each)(job, task, own, *arguments)
     if job.plan.run == 1:
         return updated  # type: ignore[no-any-return]
     return [Updated.join([updated[k] for k in run]) for run in in_runs(len(updated), job.plan.run)]
@@ -107,9 +112,9 @@ def update_each(job: Any, task: Callable[..., Any], own: tuple[int, ...], *argum
 @on_worker
 def gather_each(job: Any, task: Callable[..., Any], shares: range, *arguments: Any) -> Any:
     """What a gathering task finds in some shares, added up before it travels."""
-    one = _alone(task)
+    one = alone(task)
     if job.needed is not None and job.room.bundle > 1:
-        job.drop_whole_table()  # sums for many blocks take its place
+        job.clear_for_sums()
     return add_in_tree((one(job, *arguments, share) for share in shares), _add)
 
 
@@ -123,7 +128,7 @@ def gather_steps(
     So may the pairs' weights, `taken` from the process that made them.
     """
     steps = ([direction for piece in pieces for direction in piece], last, taken or {}) if pieces else ()
-    return _alone(gather_each)(job, task, shares, replace(what, its=its), *steps)
+    return alone(gather_each)(job, task, shares, replace(what, its=its), *steps)
 
 
 def _add(one: Any, two: Any) -> Any:
@@ -276,13 +281,14 @@ def gather_statistics(
                 part, others, tables[n], job.width, factors, censored[n], two_lambda_star, job.cold, out[n]
             )
 
-    for group in job.plan.shares[share]:
-        visit_runs(job, its, group, tiles_of(job, side, parts, group), visit)
+    with reading_ahead(job, groups=job.plan.shares[share]) as reading:
+        for group in job.plan.shares[share]:
+            visit_runs(reading, its, group, tiles_of(reading, side, parts, group), visit)
     return out
 
 
-def pick(job: Any, gathered: list[Any], part: slice) -> list[Any]:
-    """Some blocks' statistics out of those gathered together."""
+def pick(gathered: list[Any], part: slice) -> list[Any]:
+    """Some blocks' statistics out of those gathered together; needs nothing else, so that it runs where they are."""
     return gathered[part]
 
 
@@ -312,10 +318,10 @@ def solve_block(
 def select_tile(job: Job, side: str, own: Sealed, its: Sealed, tile_block: int, group: int) -> np.ndarray:
     """Selection statistics (rows, 4) of a tile block over a group of columns."""
     tables = [job.table(side, own, block) for block in job.plan.tile_blocks[side][tile_block]]
-    return _select(job, side, tables[0] if len(tables) == 1 else np.concatenate(tables), its, tile_block, group)
+    return select_rows(job, side, tables[0] if len(tables) == 1 else np.concatenate(tables), its, tile_block, group)
 
 
-def _select(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block: int, group: int) -> np.ndarray:
+def select_rows(job: Job, side: str, own_table: np.ndarray, its: Sealed, tile_block: int, group: int) -> np.ndarray:
     out = np.zeros((own_table.size // (2 * job.width), 4))
 
     def visit(pairs: Pairs, others: OtherSide) -> None:
@@ -333,7 +339,7 @@ def take_rows(job: Job, side: str, stats: np.ndarray, block: int) -> np.ndarray:
     return stats[job.plan.places[side][block].rows]
 
 
-def _logits(
+def logits_of(
     job: Job, side: str, table: np.ndarray, stats: np.ndarray | None, base: Background, xi_star: float,
     weights: np.ndarray, block: int,
 ) -> tuple[np.ndarray, np.ndarray, Normaliser]:  # fmt: skip
@@ -364,7 +370,7 @@ def weigh_block(
     """Log weights of a block for this sweep, and its part of the normaliser."""
     before = job.read(own, f"{side}/background", block)
     table = np.zeros(0) if stats is None else job.table(side, own, block)
-    _, logits, part = _logits(job, side, table, stats, base, xi_star, before, block)
+    _, logits, part = logits_of(job, side, table, stats, base, xi_star, before, block)
     return logits, part
 
 
@@ -373,21 +379,3 @@ def observed_sums(job: Job, side: str, own: Sealed, stats: np.ndarray, block: in
     """sum t_j S0_j and sum t_j S2_j of a block, for xi*."""
     before = job.read(own, f"{side}/background", block)
     return float(before @ stats[:, WEIGHT]), float(before @ stats[:, SQUARE])
-
-
-@on_worker
-def finish_block(
-    job: Job, own: Sealed, its: Sealed, stats: np.ndarray | None, base: Background, xi_star: float, block: int
-) -> Finished:
-    """End of a sweep for a block of users: next log weights written; the pairs' and messages' part of the bound.
-
-    Without selection statistics, users are the long side, and the task finds them by itself: one look at its table.
-    """
-    weights = job.read(own, "users/background", block)
-    table = job.table("users", own, block)
-    if stats is None:
-        stats = _select(job, "users", table, its, block, 0)
-    message, logits, part = _logits(job, "users", table, stats, base, xi_star, weights, block)
-    entries = job.write("users/next", block, logits)
-    observed = weights @ stats[:, : SQUARE + 1]
-    return Finished(entries, float(np.sum(stats[:, SHOWN])), float(weights @ message), part, observed)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed import Client
 from helpers.stores import fitted_arrays, make_store, random_counts
@@ -145,3 +146,36 @@ def test_laptops_that_keep_all_tables_gather_for_a_block_at_a_time() -> None:
     assert make_room(plan, "16GiB", 2).bundle == 1
     small = make_room(plan, "4GiB", 2)  # does not: all blocks share what is read
     assert len(plan.bundles("items", small.bundle)) < plan.cuts["items"].blocks
+
+
+def test_bundles_of_skewed_blocks_are_even_in_pairs() -> None:
+    costs = np.ones(4096)
+    costs[:256] = 20.0  # heavy users come first
+    hands = Hands(16)
+    even, by_cost = hands.bundles(4096, 100.0, 4), hands.bundles(4096, 100.0, 4, costs)
+    assert [step for run in by_cost for step in run] == list(range(4096))
+    assert all(run.start % 4 == 0 for run in by_cost)  # whole shards
+    heaviest = {name: max(costs[run].sum() for run in runs) for name, runs in (("even", even), ("cost", by_cost))}
+    smallest = 4 * costs.max()
+    assert heaviest["cost"] <= max(smallest, 1.5 * costs.sum() / (len(even) - 3 * 16))
+    assert heaviest["cost"] < heaviest["even"] / 2
+    assert hands.bundles(4096, 100.0, 4, np.ones(4096)) == even
+
+
+def test_gathering_bundles_are_even_in_pairs_as_far_as_there_is_room() -> None:
+    plan = Plan.of_shape(*HUGE, Settings(factors=64))
+    room, hands, each = make_room(plan, "16GiB", 1, 512), Hands(512), plan.places["items"].each
+    pairs = np.ones(plan.cuts["items"].blocks)
+    even = spread(plan, room, hands).bundles
+    assert spread(plan, room, hands, pairs).bundles == even
+    pairs[:40] = 3.0
+    found = spread(plan, room, hands, pairs).bundles
+    assert [block for bundle in found for block in bundle] == list(range(len(plan.places["items"])))
+    assert max(map(len, found)) <= room.bundle
+
+    def heaviest(bundles: list[range]) -> float:
+        return max(float(pairs[bundle.start // each : -(-bundle.stop // each)].sum()) for bundle in bundles)
+
+    assert heaviest(found) < 1.1 * pairs.sum() / len(found) < heaviest(even)
+    pairs[:40] = 1000.0  # all others in one bundle would be too large
+    assert max(map(len, spread(plan, room, hands, pairs).bundles)) <= room.bundle
