@@ -31,10 +31,10 @@ def _import() -> None:
 def test_workers_that_keep_rows_for_the_steps_stay_within_their_budget(tmp_path: Path) -> None:
     counts = ps.simulate(tmp_path / "counts.zarr", users=400_000, items=40_000, pairs=3_000_000, random_state=0)
     plan = Plan.make(counts, Settings(factors=64))
-    budget = plan.peak_bytes(1, 2) + 64 * MIB
+    budget = plan.peak_bytes(1, 2) + 160 * MIB
     room = make_room(plan, budget, 1, 2)
     assert is_scattered(plan, room)
-    assert room.rows(room.bundle) >= 0 < room.rows(1)
+    assert room.rows(1) > 0
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None) as cluster,
         Client(cluster) as client,
