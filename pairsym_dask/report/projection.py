@@ -37,6 +37,7 @@ class Rates:
     network: float = 1e9  # bytes a second into a worker
     read: float = 1e9  # bytes a second from the store, a worker
     write: float = 0.8e9  # on top of what is written while kernels run
+    commit: float = 0.08  # seconds of a sweep whatever its size: graphs, fsyncs, the record
     call: float = 1e-3  # seconds of a call to the store: 0.1 on S3
     writes: float = 1e6  # objects a second that the store takes in all: 3500 on S3, by prefix
 
@@ -115,7 +116,7 @@ def project(plan: Plan, settings: Settings, memory: Any, workers: int, threads: 
     written = float(plan.generation_bytes())
     # On a cluster tasks read what comes next while they compute.
     hidden = min(beside / crew / rates.read, arithmetic) if workers else 0.0
-    store = read / crew / rates.read - hidden + written / crew / rates.write
+    store = read / crew / rates.read - hidden + written / crew / rates.write + rates.commit
     store += max(objects * rates.call / (crew * AT_ONCE), objects / rates.writes) if rates.far else 0.0
     travelling += (3 * listed * ENTRY) if workers else 0
     network = travelling / crew / rates.network if workers else 0.0
@@ -202,8 +203,7 @@ def cheapest(
 def measure(plan: Plan, settings: Settings) -> Rates:
     """Rates of the machine at hand: a core by two small fits of the same K, a disk by a file.
 
-    What sweeps take whatever their size, graphs and commits, is not the core's: how much longer those of the larger one
-    are counts.
+    How much longer the sweeps of the larger one are is the core's; what they take whatever their size is the commit's.
     """
     with tempfile.TemporaryDirectory(prefix="pairsym-measure-") as folder:
         few, many = (_small_fit(plan, settings, times, f"{folder}/{times}") for times in (1, 4))
@@ -219,7 +219,7 @@ def measure(plan: Plan, settings: Settings) -> Rates:
         path.read_bytes()
         read = 64 * 2**20 / (time.perf_counter() - began)
     speed = (many[0] - few[0]) / max(many[1] - few[1], 0.1 * many[1])
-    return Rates(speed=speed, write=write, read=read)
+    return Rates(speed=speed, write=write, read=read, commit=max(few[1] - few[0] / speed, 1e-3))
 
 
 def _small_fit(plan: Plan, settings: Settings, times: int, folder: str) -> tuple[float, float]:

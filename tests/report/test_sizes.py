@@ -110,7 +110,7 @@ def test_a_machine_is_measured_by_a_small_fit(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rates": {"wind": 1.0}}, "no rate 'wind'; there are: call, network"),
+        ({"rates": {"wind": 1.0}}, "no rate 'wind'; there are: call, commit, network"),
         ({"rates": {"task": 0.0}}, "the rate task must be above 0, not 0.0"),
         ({"workers": 0}, "workers must be at least 1, not 0"),
         ({"deadline": "soon"}, "deadline must be a length of time"),
