@@ -11,14 +11,15 @@ and workers, all in this process and on one event loop. What is simulated (`simu
 - the store: what a task reads and writes at --store bytes a second a worker, both together. Beside arithmetic goes what
   tasks read ahead (all but the first block's or the first group's) and what they write (all but the last shard's); the
   table of the short side is waited for. What a worker has read stays on its shelf as far as its budget goes;
-- the network: what a task is given and another worker made comes at --network bytes a second, manifests too;
+- the network: arrays that another worker has come at --network bytes a second, one after the other, while the worker
+  computes; manifests come with the task;
 - the scheduler: --task seconds of its one core for every finished task (`benchmark_scheduler.py` measures them);
 - the driver: its own processor time, twice the pickling of graphs, and the unpickling of results.
 
-The sweep is one in the middle of a fit: workers have the table that the sweep before ended with; where shelves keep
-more than that, the second sweep counts. Nobody really waits: the event loop has a clock of its own
-(`simulated_time.py`), which jumps to the next one to wake where all sleep. Processor time of the simulation itself does
-not count, nor does other work on the machine, but for the driver's share; nothing is committed.
+The sweep is the second one of two, as all but the first of a fit are: dask knows how long tasks take, workers have the
+table that the sweep before ended with, and what else their shelves keep. Nobody really waits: the event loop has a
+clock of its own (`simulated_time.py`), which jumps to the next one to wake where all sleep. Processor time of the
+simulation itself does not count, nor does other work on the machine, but for the driver's share; nothing is committed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from simulated_time import ASIDE, CLOCK, QUIET, Jumping, Loop, Timing
 
 import benchmarking  # isort: skip
 import dask
-from distributed import Client, Worker
-from simulated_cluster import DIGEST, KEPT, SITES, Simulated, Site, Sweep, make_job, run_sweep
+from distributed import Client
+from simulated_cluster import DIGEST, KEPT, SITES, Receiving, Simulated, Site, Sweep, make_job, run_sweep
 
 from pairsym_dask.pairs.simulate import PRESETS
 from pairsym_dask.report.projection import Rates, in_shards
@@ -67,7 +68,7 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
         nonlocal took, before
         loop = asyncio.get_running_loop()
         async with Timing(protocol="inproc", dashboard_address=None, dashboard=False) as scheduler:
-            crew = [Worker(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(workers)]
+            crew = [Receiving(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(workers)]
             await asyncio.gather(*crew)
             for worker in crew:
                 ASIDE.watch(worker.executors["default"])  # for tasks that are no coroutines
@@ -75,7 +76,7 @@ def measure(options: argparse.Namespace, workers: int, factors: int) -> dict[str
                 SITES[worker.address].whole = f"{job.sweep - 1}" if KEPT else None
             async with Client(scheduler.address, asynchronous=True) as client:
                 executor = Simulated(loop, client, workers)
-                for sweep in range(1, 2 if job.scattered else 3):
+                for sweep in (1, 2):
                     before = totals()
                     took = await asyncio.to_thread(run_sweep, replace(job, sweep=sweep), executor, manifest)
             await asyncio.gather(*(worker.close() for worker in crew))

@@ -22,7 +22,8 @@ import benchmarking
 import psutil
 from distributed import Client, Worker, as_completed
 
-from pairsym_dask.run.execute import Graph, as_named
+from pairsym_dask.run.graph import Graph
+from pairsym_dask.run.placement import as_sent
 
 TASKS = 4000
 
@@ -63,7 +64,7 @@ def one(client: Client, scheduler: psutil.Process, many: int, kind: str) -> dict
     if kind == "tree":
         keys = [graph.tree("sum", k, nothing, keys[k : k + 16], 8) for k in range(0, TASKS, 16)]
     before, began = scheduler.cpu_times(), time.perf_counter()
-    futures = client.get(as_named(graph.nodes), keys, sync=False)
+    futures = client.get(as_sent(graph.nodes, {}), keys, sync=False)
     for _ in as_completed(futures):
         pass
     after, seconds = scheduler.cpu_times(), time.perf_counter() - began

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +14,13 @@ from simulated_time import CLOCK, Loop
 
 import numpy as np  # isort: skip
 from dask.sizeof import sizeof
-from distributed import Client, get_worker
+from distributed import Client, Worker, get_worker
 
 from pairsym_dask.kernels.cold_gathered import cold_sums_size
 from pairsym_dask.kernels.layout import padded_width, statistics_size
 from pairsym_dask.kernels.outer import stride_of
 from pairsym_dask.run.bundles import Hands
-from pairsym_dask.run.execute import as_named
+from pairsym_dask.run.placement import as_sent
 from pairsym_dask.run.progress import Progress
 from pairsym_dask.settings import SIDES, Settings
 from pairsym_dask.store.arrays import Sealed
@@ -50,11 +50,10 @@ ENTRY = 100  # bytes of a manifest's entry as it travels
 
 @dataclass(frozen=True)
 class Lump:
-    """Arrays of some blocks that are not there; how large they are, and who made them."""
+    """Arrays of some blocks that are not there, and how large they are."""
 
     blocks: int
     each: int  # bytes
-    where: str = ""
 
     def __len__(self) -> int:
         return self.blocks
@@ -98,13 +97,11 @@ class Site:
         self.kept -= self.shelf.pop(key, 0.0)
 
     def given(self, things: Any) -> float:
-        """Bytes that come to a task with its arguments."""
+        """Bytes that come to a task with its arguments, beside the arrays that its worker has fetched from others."""
         came = 0.0
         for thing in things:
             if isinstance(thing, list | tuple):
                 came += self.given(thing)
-            elif isinstance(thing, Lump) and thing.where != get_worker().address:
-                came += thing.nbytes
             elif isinstance(thing, Gathering):
                 came += self.given((thing.own, thing.its))
                 if id(thing) not in self.met:
@@ -115,6 +112,21 @@ class Site:
                 came += ENTRY * len(thing.manifest)
         self.came += came
         return came
+
+
+class Receiving(Worker):
+    """A worker that arrays come to at the speed of the network, one after the other, while it computes."""
+
+    until = 0.0  # when the last of those that are on their way will be there
+
+    async def gather_dep(self, *arguments: Any, **more: Any) -> Any:
+        found = await super().gather_dep(*arguments, **more)
+        size = sum(value.nbytes for value in getattr(found, "data", {}).values() if isinstance(value, Lump))
+        now = CLOCK.counted()
+        self.until = max(now, self.until) + size / CLOCK.network
+        SITES[self.address].came += size
+        await asyncio.sleep(self.until - now)
+        return found
 
 
 SITES: dict[str, Site] = {}
@@ -254,21 +266,19 @@ class Sleeper:
         rows -= known
         moved = here.get(("tile", bundle, shares), 5 * pairs, (4 + plan.count_bytes) * pairs, kept)
         seconds, groups = self.seconds[name] * len(shares) * len(bundle), self.groups(shares)
-        first = moved
-        if AHEAD:  # the tiles of the first group are waited for
-            first /= len(groups)
+        first = moved / (len(groups) * len(bundle)) if AHEAD else moved  # what the first block meets is waited for
         beside = rows + moved - first
         if name == "gather_products" and not weighed:
             here.again += 1
             seconds += (self.seconds["gather_sums"] - self.seconds[name]) * len(shares) * len(bundle)
-            first += own * self.row
+            beside += own * self.row
         elif name != "gather_products":
-            first += own * self.row
+            beside += own * self.row
             kept = plan.itemsize * pairs
             if plan.steps and here.kept + sum(here.weights.values()) + kept <= self.room.cache:
                 here.weights[bundle[0], groups] = kept
         await self.work(name, seconds, first, beside, 0.0, given)
-        return Lump(len(bundle), self.numbers(name, last), get_worker().address)
+        return Lump(len(bundle), self.numbers(name, last))
 
 
 # The tasks of a cluster, as `sweep/tasks.py` has them.
@@ -285,11 +295,10 @@ async def each(job: Sleeper, task: Any, own: tuple[int, ...], *arguments: Any) -
         await job.work(
             name, job.seconds[name] * many, read * many, written * (many - 1), written, arguments
         )  # fmt: skip
-    here = get_worker().address
     if name in ("begin_block", "step_block"):
-        return Lump(len(blocks), job.numbers("standing"), here)
+        return Lump(len(blocks), job.numbers("standing"))
     if name == "direction":
-        return Lump(len(blocks), job.numbers("direction"), here)
+        return Lump(len(blocks), job.numbers("direction"))
     if name == "weigh_block":
         rows = job.plan.blocks[arguments[0]]
         return [(np.zeros(rows), tasks.Normaliser(0.0, 1.0)) for _ in blocks]
@@ -326,26 +335,20 @@ async def gather_steps(
     return await job.gather(task.__name__, shares, what.blocks, (its, what, pieces, taken), bool(taken), last)
 
 
-async def arrive(name: str, gathered: Lump) -> None:
-    """Wait for what a task is given, which has no job to tell how long that takes."""
-    came = site().given((gathered,))
-    await spend(name, 0.0, 0.0, came / CLOCK.network, came)
-
-
 async def take_weights(kept: steps.Kept, gathered: Lump) -> Lump:
     here = site().weights.pop((kept.parts[0], kept.groups), 0.0)
-    await arrive("take_weights", gathered)
-    return Lump(int(here > 0), round(here), get_worker().address)
+    await spend("take_weights", 0.0, 0.0, 0.0, 0.0)
+    return Lump(int(here > 0), round(here))
 
 
 async def pick(gathered: Lump, part: slice) -> Lump:
-    await arrive("pick", gathered)
-    return Lump(part.stop - part.start, gathered.each, get_worker().address)
+    await spend("pick", 0.0, 0.0, 0.0, 0.0)
+    return Lump(part.stop - part.start, gathered.each)
 
 
 async def add_up(job: Sleeper, *parts: Lump) -> Lump:
     await job.work("add_up", parts[0].nbytes / 5e9 * (len(parts) - 1), 0.0, 0.0, 0.0, parts)
-    return replace(parts[0], where=get_worker().address)
+    return parts[0]
 
 
 def make_job(plan: Plan, settings: Settings, room: Room, network: float, store: float) -> Sleeper:
@@ -373,18 +376,18 @@ class Simulated:
         self.loop, self.client, self.threads = loop, client, threads
 
     def hands(self) -> Hands:
-        return Hands(self.threads)
+        return Hands(self.threads, slots=tuple(sorted(SITES)))
 
     def seen(self, graph: Any, keys: list[str]) -> int:
         return len(keys)
 
-    def run(self, nodes: dict[str, Any], keys: list[str], on_done: Any) -> list[Any]:
-        return asyncio.run_coroutine_threadsafe(self._run(nodes, keys), self.loop).result()
+    def run(self, nodes: dict[str, Any], keys: list[str], on_done: Any, workers: dict[str, str]) -> list[Any]:
+        return asyncio.run_coroutine_threadsafe(self._run(as_sent(nodes, workers), keys), self.loop).result()
 
-    async def _run(self, nodes: dict[str, Any], keys: list[str]) -> list[Any]:
+    async def _run(self, graph: Any, keys: list[str]) -> list[Any]:
         CLOCK.busy = True
         try:
-            futures = self.client.get(as_named(nodes), keys, sync=False)
+            futures = self.client.get(graph, keys, sync=False)
             found = await self.client.gather(futures)
             for future in futures:
                 future.release()
@@ -424,7 +427,9 @@ def run_sweep(job: Sleeper, executor: Simulated, manifest: dict[str, Any]) -> Sw
             took.tasks += graph.tasks
             CLOCK.skipped += time.thread_time() - self.at
             began, at = CLOCK.counted(), time.thread_time()
-            took.sent += len(pickle.dumps(graph.nodes))
+            arrays: list[pickle.PickleBuffer] = []  # travel beside what is pickled, as dask has them
+            pickled = pickle.dumps((graph.nodes, graph.workers), protocol=5, buffer_callback=arrays.append)
+            took.sent += len(pickled) + sum(array.raw().nbytes for array in arrays)
             CLOCK.skipped += 2 * (time.thread_time() - at)
             SPENT.clear()
             found = super().run(name, graph, keys)

@@ -9,6 +9,7 @@ import asyncio
 import selectors
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 
@@ -108,7 +109,10 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Timing(Scheduler):
-    """A scheduler that takes its time over every task, and knows how quick the network is: dask would measure it."""
+    """A scheduler that takes its time over every task, one after the other, and knows how quick the network is: dask
+    would measure it."""
+
+    until = 0.0  # when it will be done with all that it has been told of
 
     @property
     def bandwidth(self) -> float:
@@ -119,5 +123,5 @@ class Timing(Scheduler):
         pass
 
     def handle_task_finished(self, *arguments: Any, **message: Any) -> None:
-        CLOCK.skipped += CLOCK.task
-        super().handle_task_finished(*arguments, **message)
+        self.until = max(CLOCK.now(), self.until) + CLOCK.task
+        asyncio.get_running_loop().call_at(self.until, partial(super().handle_task_finished, *arguments, **message))

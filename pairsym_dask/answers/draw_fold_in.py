@@ -14,7 +14,8 @@ import numpy as np
 from ..errors import InputError, NumericError
 from ..kernels.keys import sum_rows
 from ..pairs.parts import Columns
-from ..run.execute import Executor, Graph
+from ..run.execute import Executor
+from ..run.graph import Graph
 from ..sampler.halves import NO_CENTRES, Drawn, Keys, ProposedSide, draw_own, draw_selection
 from ..settings import Settings
 from ..store.commit import Commit

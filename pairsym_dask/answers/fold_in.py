@@ -25,7 +25,8 @@ from ..kernels.keys import sum_rows
 from ..kernels.layout import WHOLE, empty_table, padded_width, row_offsets
 from ..kernels.rows import OtherSide, Pairs, Terms, Values
 from ..pairs.parts import Columns
-from ..run.execute import Executor, Graph
+from ..run.execute import Executor
+from ..run.graph import Graph
 from ..run.process import read_once
 from ..settings import Settings
 from ..store.commit import Commit

@@ -17,7 +17,7 @@ import numpy as np
 TASK_SECONDS = 0.5e-3  # of the scheduler's one core, for a task; docs/scaling.md has measurements
 LONGEST = 5.0  # seconds of a task: what a worker's death costs, and how long a pass may wait for its last task
 ARITY = 8  # of the tasks that add up what others have gathered
-TAIL = 4  # the last bundles are cut into so many, so that no worker is left alone with a long one
+TAIL = 4  # some bundles are cut into so many, so that no worker is left alone with a long one
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Hands:
 
     threads: int = 0
     crowded: bool = False  # whether some of the workers are processes of one machine
+    slots: tuple[str, ...] = ()  # the address of each thread's worker, as far as it is known
 
     def tasks(self, seconds: float) -> int:
         """Tasks that a pass of so many core-seconds is best cut into, whatever the steps it has.
@@ -41,9 +42,10 @@ class Hands:
     def bundles(
         self, steps: int, seconds: float, least: int = 1, costs: Sequence[float] | np.ndarray = ()
     ) -> list[range]:
-        """Steps of a pass of so many core-seconds in runs of a multiple of `least`, the last ones shorter.
+        """Steps of a pass of so many core-seconds in runs of a multiple of `least`, the first ones shorter.
 
-        Where steps are told to cost more or less, runs are as long as they cost.
+        They are run last: of tasks that are alike, dask begins with the one whose key comes last. Where steps are told
+        to cost more or less, runs are as long as they cost.
         """
         if not self.threads:
             return in_runs(steps, least)
@@ -52,11 +54,12 @@ class Hands:
 
     def _even(self, steps: int, seconds: float, least: int) -> list[range]:
         each = _multiple(steps / self.tasks(seconds), least)
-        many = steps // each - self.threads  # the last bundle of each thread is cut again
+        many = steps // each - self.threads  # one bundle of each thread is cut again
         if many < self.threads:
             return in_runs(steps, each)
-        rest = in_runs(steps - many * each, _multiple(each / TAIL, least))
-        return in_runs(many * each, each) + [range(many * each + part.start, many * each + part.stop) for part in rest]
+        short = -(-(steps - many * each) // least) * least
+        rest = [range(short + part.start, short + part.stop) for part in in_runs(steps - short, each)]
+        return in_runs(short, _multiple(each / TAIL, least)) + rest
 
     def aligned(self, parts: int, seconds: float, copies: int = 1, most: int | None = None) -> list[range]:
         """Parts of a sum in runs of 2^n, at most so many, that tasks add up: branches of the whole sum's tree.

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,11 +22,12 @@ from ..store.sharded import seal
 from ..store.shards import Shards
 from ..store.storage import Storage, join_keys
 from .bundles import Hands
+from .graph import Graph, Nodes
+from .placement import as_sent
 from .progress import Progress
 from .watch import AGAIN, LOST_SECONDS, Watch, address_of
 from .workers import Requirements, memory_trouble, paused_workers, versions
 
-Nodes = dict[str, Any]  # of a graph, by key
 CONNECT_SECONDS = 20
 POLL_SECONDS = 1.0
 RETRIES = 2  # of a task that failed, perhaps for a passing reason, perhaps on a worker that lacks something
@@ -41,54 +41,6 @@ def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
-
-
-class Graph:
-    """A graph under construction, with what all its tasks share as `job`.
-
-    A cluster keeps keys for a while: all keys of a graph end in a tag of its own.
-    """
-
-    def __init__(self, tag: str, job: Any = None) -> None:
-        self.tag = tag
-        self.nodes: Nodes = {}
-        self.tasks = 0
-        self.job = self.hold("job", job)
-
-    def hold(self, name: str, value: Any) -> str:
-        """A value that several tasks need; its key."""
-        key = f"{name}-{self.tag}"
-        self.nodes[key] = value
-        return key
-
-    def add(self, name: str, number: str | int, function: Callable[..., Any], *arguments: Any) -> str:
-        """A task; its key, which reads as a step of the algorithm on the dashboard."""
-        key = f"{name}-{self.tag}-{number}"
-        self.nodes[key] = (function, *arguments)
-        self.tasks += 1
-        return key
-
-    def tree(self, name: str, block: int | str, add_up: Callable[..., Any], keys: list[str], arity: int = 2) -> str:
-        """Tasks that add up `keys` in a fixed binary tree, `arity` (a power of two) of them each; the root."""
-        level = 0
-        while len(keys) > 1:
-            runs = [keys[k : k + arity] for k in range(0, len(keys), arity)]
-            keys = [
-                run[0] if len(run) == 1 else self.add(f"add-{name}", f"{block}-{level}-{k}", add_up, self.job, *run)
-                for k, run in enumerate(runs)
-            ]
-            level += 1
-        return keys[0]
-
-
-def as_named(nodes: Nodes) -> Any:
-    """A graph with a name of its own for `Client.get`, which would find one by hashing all that is in it: minutes."""
-    try:
-        from dask._expr import LLGExpr
-
-        return LLGExpr(nodes, _determ_token=uuid.uuid4().hex)
-    except (ImportError, TypeError):  # other versions of dask
-        return nodes
 
 
 def connect(address: str) -> Any:
@@ -180,14 +132,21 @@ class Executor:
             return Hands()
         workers = Watch(self.client).workers()
         hosts = [worker["host"] for address, worker in workers.items() if not address.startswith("inproc://")]
-        return Hands(max(1, sum(worker["nthreads"] for worker in workers.values())), len(set(hosts)) < len(hosts))
+        slots = tuple(address for address in sorted(workers) for _ in range(workers[address]["nthreads"]))
+        return Hands(max(1, len(slots)), len(set(hosts)) < len(hosts), slots)
 
-    def run(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None = None) -> list[Any]:
-        """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster)."""
+    def run(
+        self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None = None,
+        workers: dict[str, str] | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Values of `keys`, in order; `on_done(key)` after every finished task (every wanted one on a cluster).
+
+        On a cluster some tasks may have `workers` that they run on.
+        """
         if not keys:
             return []
         if self.client is not None:
-            return self._run_on_cluster(nodes, keys, on_done)
+            return self._run_on_cluster(as_sent(nodes, workers or {}), keys, on_done)
         get = None if self._alone else dask.base.get_scheduler()
         get = get or dask.base.get_scheduler(scheduler="threads")
         # BLAS must not start threads of its own in each of ours.
@@ -228,11 +187,11 @@ class Executor:
         caller.start()
         caller.join(LOST_SECONDS / 3)
 
-    def _run_on_cluster(self, nodes: Nodes, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
+    def _run_on_cluster(self, graph: Any, keys: list[str], on_done: Callable[[str], None] | None) -> list[Any]:
         from distributed import as_completed
 
         def work() -> list[Any]:
-            futures = self.client.get(as_named(nodes), keys, sync=False, retries=RETRIES)
+            futures = self.client.get(graph, keys, sync=False, retries=RETRIES)
             self._release()
             try:
                 for future in as_completed(futures, loop=self.client.loop):
@@ -360,7 +319,7 @@ class Attempt(Generic[J]):
     def run(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of `keys`; the display calls the graph by its name."""
         self.display.start_graph(name, self.executor.seen(graph, keys))
-        return self.executor.run(graph.nodes, keys, self.display.done)
+        return self.executor.run(graph.nodes, keys, self.display.done, graph.workers)
 
 
 def run_tasks(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..run.execute import Attempt, Graph
+from ..run.execute import Attempt
+from ..run.graph import Graph
 from ..store.arrays import Sealed
 from ..store.model_store import Commit
 from ..sweep.tasks import each
@@ -93,7 +94,7 @@ class Passes(Attempt[DrawJob]):
             graph.add(f"weigh-{side}", share, tasks.weigh_share, graph.job, side, own, its, proposing, slope, share)
             for share in range(len(self.job.plan.shares))
         ]
-        total = graph.tree("weights", side, tasks.add_ratios, ratios)
+        total = graph.tree(f"weights-{side}", 0, tasks.add_ratios, ratios)
         return graph.add(f"take-steps-{side}", 0, tasks.take_steps, graph.job, side, own, slope, total)
 
     def _gather(
@@ -104,14 +105,14 @@ class Passes(Attempt[DrawJob]):
         for bundle in (blocks[k : k + step] for k in range(0, len(blocks), step)):
             gathered = [
                 graph.add(
-                    f"gather-{side}", f"{bundle[0]}-{share}", tasks.gather_pairs, graph.job, side, own, its, proposing,
+                    f"gather-{side}", (bundle[0], share), tasks.gather_pairs, graph.job, side, own, its, proposing,
                     slope, taken, bundle, share,
                 )
                 for share in range(len(self.job.plan.shares))
             ]  # fmt: skip
             for k, block in enumerate(bundle):
                 parts = [
-                    graph.add("pick-statistics", f"{block}-{share}", tasks.pick, graph.job, key, k, block)
+                    graph.add("pick-statistics", (block, share), tasks.pick, graph.job, key, k, block)
                     for share, key in enumerate(gathered)
                 ]
                 roots.append(graph.tree("statistics", block, tasks.add_up, parts))

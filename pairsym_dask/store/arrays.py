@@ -28,6 +28,8 @@ STRING = "string"
 STRING_BYTES = 16_384  # of a label, on average over a large chunk, at most
 STRING_ROOM = 2**26  # bytes that a chunk of strings may decode to however few they are
 STRING_RATIO = 1024  # decoded bytes of strings beyond that for an encoded one, at most
+ROUNDING = 1e-6  # of sums in other orders, relative, at most
+OTHER_BYTES = 2**20  # of a listed file that is no chunk, at most, where no chunk is larger
 Manifest = dict[str, tuple[int, str]]  # key -> size in bytes, digest
 
 
@@ -333,9 +335,29 @@ class Sealed:
             raise DamagedStoreError(
                 f"the manifest of {self.where('')} lists {len(self.manifest)} files, but its arrays need {count}"
             )
+        most = OTHER_BYTES
         for spec, key in keys:
             if key not in self.manifest:
                 raise DamagedStoreError(f"the manifest of {self.where('')} lacks {key}")
-            size = self.manifest[key][0]
+            size, most = self.manifest[key][0], max(most, spec.file_bytes)
             if size > spec.file_bytes or (size < spec.file_bytes and not spec.compressed):
                 raise DamagedStoreError(f"{self.where(key)} has {size} bytes, which its array's chunks cannot have")
+        self.check_others(self.manifest, most)
+
+    def check_others(self, files: Manifest, most: int) -> None:
+        """See that whatever else is listed takes no more memory to read than the arrays' files do."""
+        for key, (size, _) in files.items():
+            if size > most:
+                raise DamagedStoreError(
+                    f"{self.where(key)} has {size} bytes; a file that is no chunk has {most} at most"
+                )
+
+
+def read_sums(sealed: Sealed, spec: ArraySpec, total: float) -> np.ndarray:
+    """A whole array of sums of parts, none below 0, which together are the total but for rounding."""
+    sums = sealed.read_array(spec)
+    with np.errstate(over="ignore"):
+        whole = float(sums.sum())
+    if not abs(whole - total) <= ROUNDING * total:
+        raise DamagedStoreError(f"{sealed.where(spec.path)} sums to {whole}, but the store's total is {total}")
+    return sums

@@ -24,7 +24,7 @@ from dask.utils import format_bytes
 from ..display.cards import card, nearby
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES
-from .arrays import ArraySpec, Manifest, Sealed
+from .arrays import ArraySpec, Manifest, Sealed, read_sums
 from .cuts import Cut, Layout, Tile, label_ends
 from .fields import Fields
 from .finer import as_recorded
@@ -157,7 +157,7 @@ class Counts:
     def marginal(self, side: str, block: int | None = None) -> np.ndarray:
         """c_i or c_j, of one block or of all."""
         spec = self.marginals[side]
-        return self.sealed.read_array(spec) if block is None else self.sealed.read_block(spec, block)
+        return read_sums(self.sealed, spec, self.total) if block is None else self.sealed.read_block(spec, block)
 
     @cached_property
     def columns(self) -> dict[str, Labels]:

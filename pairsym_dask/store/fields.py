@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import DamagedStoreError
+from ..settings import SIDES
 from .arrays import Manifest
 
 MANIFEST = "manifest.json"  # of a generation in shards: the list of its files
@@ -116,10 +117,10 @@ class Fields:
         return str(text)
 
     def runs(self, name: str) -> dict[str, int]:
-        """Blocks a shard by group of arrays."""
+        """Blocks a shard by group of arrays; both sides have some."""
         inner = self.inside(name)
-        if not inner.values or not all(_GROUP.fullmatch(group) for group in inner.values):
-            self.refuse(name, "blocks a shard by group of arrays")
+        if not inner.values.keys() >= set(SIDES) or not all(_GROUP.fullmatch(group) for group in inner.values):
+            self.refuse(name, f"blocks a shard by group of arrays, {' and '.join(SIDES)} among them")
         return {group: inner.whole(group, 1, SHARD_BLOCKS) for group in inner.values}
 
     def manifest(self, name: str) -> Manifest:

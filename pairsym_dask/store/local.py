@@ -77,7 +77,11 @@ class LocalStorage(Storage):
             raise
         except FileExistsError:
             raise
-        except (NotADirectoryError, IsADirectoryError):
+        except (NotADirectoryError, IsADirectoryError) as error:
+            if verb == "write":
+                inside = isinstance(error, NotADirectoryError)
+                what = "a file stands where one of its folders should" if inside else "a folder stands in its place"
+                raise StoreError(f"cannot write {path}: {what}; move that away") from None
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
         except OSError as error:
             raise StoreError(f"cannot {verb} {path}: {error.strerror or error}") from error
@@ -153,7 +157,8 @@ class LocalStorage(Storage):
         path = self._path(key)
         writers.seen(self.url, key)
         with self._words("read", path), open(path, "rb", opener=open_file) as file:
-            return file.read(-1 if limit is None else limit)
+            size = os.fstat(file.fileno()).st_size  # memory for no more than is there, however much is allowed
+            return file.read(-1 if limit is None else min(limit, size))
 
     def make_folder(self, folder: str) -> None:
         path = self._path(folder)

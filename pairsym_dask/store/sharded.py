@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DamagedStoreError, StoreError
-from .arrays import ArraySpec, Manifest, Sealed, write, write_block
+from .arrays import OTHER_BYTES, ArraySpec, Manifest, Sealed, write, write_block
 from .fields import MANIFEST, Fields
 from .records import canonical, check_record_size, parse
-from .shards import DIGEST, Group, Shards
+from .shards import DIGEST, Group, Shards, group_name
 from .storage import Storage, digest, join_keys
 
 AT_ONCE = 2**25  # bytes that are fetched together, where several chunks are wanted
@@ -64,6 +64,7 @@ def read_manifest(storage: Storage, folder: str, top: Manifest, shards: Shards) 
         raise DamagedStoreError(f"{listed.where(MANIFEST)} is not a readable record") from None
     found = Sharded(storage, folder, {**files, **top}, shards)
     found.check_shards()
+    found.check_others(files, max(OTHER_BYTES, shards.largest))
     return found
 
 
@@ -89,9 +90,14 @@ class Sharded(Sealed):
         return group.key(number)
 
     def holders(self, specs: Iterable[ArraySpec], blocks: Iterable[int]) -> Iterable[str]:
-        groups = {group.name: group for group, _ in (self.shards.find(spec.path, 0) for spec in specs)}
-        blocks = np.fromiter(blocks, np.int64)
-        return [group.key(int(n)) for group in groups.values() for n in np.unique(blocks // group.run)]
+        groups = [self.shards.groups[name] for name in dict.fromkeys(group_name(spec.path) for spec in specs)]
+        if isinstance(blocks, range) and blocks.step == 1:  # many blocks a shard
+            runs = (
+                [range(blocks.start // group.run, -(-blocks.stop // group.run)) for group in groups] if blocks else []
+            )
+            return [group.key(n) for group, numbers in zip(groups, runs, strict=False) for n in numbers]
+        found = np.fromiter(blocks, np.int64)
+        return [group.key(int(n)) for group in groups for n in np.unique(found // group.run)]
 
     def read_bytes(self, key: str) -> bytes:
         """Checked bytes of a key, of a shard every chunk of it."""

@@ -71,10 +71,13 @@ class Writers:
             raise failed or errors[0]
 
     def forget(self, places: set[Place]) -> None:
-        """Forget failures whose writer was told."""
+        """Forget failures whose writer was told, also where `_written` has still to hear of them."""
         with self._lock:
-            for place in places & self._failed.keys():
-                del self._failed[place]
+            for place in places:
+                self._failed.pop(place, None)
+                future = self._writing.get(place)
+                if future is not None and future.done():
+                    del self._writing[place]
 
 
 writers = Writers()

@@ -1,10 +1,29 @@
-"""What a task of a cluster will read next, read by a thread of its own while the task computes."""
+"""What a task reads when it comes to it, and on a cluster ahead, by a thread of its own while the task computes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+
+class Lazily:
+    """Things by number, each made when it is first asked for."""
+
+    def __init__(self, make: Callable[[int], Any], many: int) -> None:
+        self._make, self._many = make, many
+        self._made: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return self._many
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._made:
+            self._made[number] = self._make(number)
+        return self._made[number]
+
+    def __setitem__(self, number: int, value: Any) -> None:
+        self._made[number] = value
 
 
 class Ahead:

@@ -7,6 +7,7 @@ m-double-dagger = B[:K,K], m-dagger = B[:K,K+1], nu = B[K,K+1], kappa = B[K+1,K+
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,14 @@ def lambda_of(xi: float) -> float:
 def star_constant(xi: float) -> float:
     """log sigma(xi*) + lambda* xi*^2 - xi*/2: the constant of Omega* (written once, see design of s)."""
     return float(-np.log1p(np.exp(-xi)) + lambda_of(xi) * xi * xi - xi / 2)
+
+
+def add_packed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum of blocks' packed sums in their order: `np.sum(parts, axis=0)`, which would copy all of them."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total
 
 
 @dataclass(frozen=True)

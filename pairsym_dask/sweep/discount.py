@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import NumericError
 from ..kernels.keys import add_columns, discount_counts
 from ..settings import other
 from ..store.counts import Counts
@@ -32,7 +33,13 @@ class Discount:
         """From the short side's marginals and its rows' sums of c_ij c_i^-w over the long side's i."""
         discounted = factor_of(short, exponent) * sums
         discounted[short == 0] = 0.0
-        scale = total / float(np.sum(discounted))
+        whole = float(np.sum(discounted))
+        scale = total / whole if whole > 0 else np.inf
+        if not 0 < scale < np.inf:
+            raise NumericError(
+                f"discounted by {exponent} the counts sum to {whole}, which nothing scales to their total of {total}; "
+                "verify the counts store, or fit with discount=0.0"
+            )
         return Discount(exponent, scale, scale * discounted)
 
     def tile(self, counts: Counts, tile: Tile, side: str, block: int, group: int, dtype: str) -> Tile:

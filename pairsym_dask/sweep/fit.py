@@ -162,7 +162,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.specs = arrays_of(self.plan, self.settings, self.tags)
-        self.shards = None if self.plan.shards is None else Shards.of(self.specs, self.plan.shards)
+        self.shards = None if self.plan.shards is None else Shards.of(self.specs, self.plan.shards, self.store.url)
         self.shared = {  # by the records of all sweeps
             "settings": self.settings.to_dict(),
             "counts": {"path": relative_path(self.counts.path, self.store.url), "digest": self.counts.digest},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..run.bundles import ARITY
-from ..run.execute import Attempt, Graph
-from ..run.producers import spread_out
+from ..run.execute import Attempt
+from ..run.graph import Graph
+from ..run.placement import evenly, spread_out
 from ..store.arrays import Sealed
 from . import steps as by_steps
 from . import tasks
@@ -50,6 +51,24 @@ class Gathers(Attempt[Job]):
     def _spread(self) -> Spread:
         return spread(self.job.plan, self.job.room, self.hands, self.job.row_pairs(self.job.plan.short))
 
+    @cached_property
+    def _slots(self) -> Iterator[str] | None:
+        """Workers for the gathering tasks of a pass in turn; None where some of them would get a second one.
+
+        dask would look for the worker where each of them, and what follows from it, begins soonest, by what it guesses
+        of durations: some would wait for others that are long on another worker.
+        """
+        tasks, workers = len(self._spread.bundles) * len(self._spread.shares), self.hands.slots
+        return evenly(workers, tasks) if 1 < tasks <= len(workers) else None
+
+    @cached_property
+    def _adders(self) -> Iterator[str] | None:
+        """Workers for the first sums of what they have gathered."""
+        if self._slots is None:
+            return None
+        pieces = sum(len(self._spread.pieces(bundle)) for bundle in self._spread.bundles)
+        return evenly(self.hands.slots, pieces * -(-len(self._spread.shares) // self.arity))
+
     def descend(self, graph: Graph, every: Gathering, ground: str, weights: Weights) -> list[str]:
         """Nodes for the conjugate gradients of every block of the short side; a key a piece of a bundle."""
         roots, plan = [], self.job.plan
@@ -58,40 +77,39 @@ class Gathers(Attempt[Job]):
         for bundle in self._spread.bundles:
             logits, own = [weights.block(block) for block in bundle], self.job.part(every.own, every.side, bundle)
             rows = graph.hold(f"rows-{bundle[0]}", replace(every, own=own, its=nothing, logits=logits, blocks=bundle))
-            pieces = self._spread.pieces(bundle)
-            gather = tasks.gather_steps, by_steps.gather_sums
-            sums = self._add_shares(graph, f"{every.side}-sums", bundle, *gather, theirs, rows)
+            pieces, name = self._spread.pieces(bundle), f"{every.side}-sums"
+            gathered = self._gather(graph, name, bundle, tasks.gather_steps, by_steps.gather_sums, theirs, rows)
             standing = [
                 graph.add(
-                    "begin", piece[0], tasks.each, graph.job, by_steps.begin_block, (1, 3), rows, key, ground, piece
+                    "begin", piece[0], tasks.each, graph.job, by_steps.begin_block, (1, 3), rows, key, ground, piece,
+                    near=key,
                 )
-                for piece, key in zip(pieces, sums, strict=True)
-            ]
-            stays = self._stays(graph, every.side, bundle, f"{every.side}-sums")
+                for piece, key in zip(pieces, self._add_shares(graph, name, bundle, gathered), strict=True)
+            ]  # fmt: skip
+            stays = self._stays(graph, every.side, bundle, gathered)
             for step in range(plan.short_steps):
                 ahead = [
-                    graph.add(f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key)
+                    graph.add(
+                        f"direction-{step}", piece[0], tasks.each, graph.job, by_steps.direction, (0,), key, near=key
+                    )
                     for piece, key in zip(pieces, standing, strict=True)
                 ]
-                last = step == plan.short_steps - 1
+                last, name = step == plan.short_steps - 1, f"{every.side}-step-{step}"
                 gather = tasks.gather_steps, by_steps.gather_products
-                name = f"{every.side}-step-{step}"
+                gathered = self._gather(graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays)
                 # The last products of rows without variances are a number a row: bundles need not be cut for them.
-                whole = last and plan.cold(self.job.settings)
-                products = self._add_shares(
-                    graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays, whole=whole
-                )
+                products = self._add_shares(graph, name, bundle, gathered, last and plan.cold(self.job.settings))
                 standing = [
                     graph.add(
                         f"step-{step}", piece[0], tasks.each, graph.job, by_steps.step_block, (0, 1), key, product,
-                        ground, last,
+                        ground, last, near=key,
                     )
                     for piece, key, product in zip(pieces, standing, products, strict=True)
                 ]  # fmt: skip
             roots += [
                 graph.add(
                     f"update-{every.side}", piece[0], tasks.each, graph.job, by_steps.settle_block, (1, 2), rows, key,
-                    piece,
+                    piece, near=key,
                 )
                 for piece, key in zip(pieces, standing, strict=True)
             ]  # fmt: skip
@@ -108,37 +126,49 @@ class Gathers(Attempt[Job]):
             for run in self._spread.shares
         ]
 
-    def _stays(self, graph: Graph, side: str, bundle: range, name: str) -> list[tuple[str]]:
+    def _stays(self, graph: Graph, side: str, bundle: range, gathered: list[str]) -> list[str]:
         """Nodes with the weights of a bundle's pairs, for the steps; on a cluster, where others may take them."""
-        runs = self._spread.shares if self.hands.threads else []
-        made = [f"gather-{name}-{graph.tag}-{bundle[0]}-{run[0]}" for run in runs]
-        kept = [by_steps.Kept.of(self.job, side, bundle, run) for run in runs]
+        if not self.hands.threads:
+            return []
+        kept = [by_steps.Kept.of(self.job, side, bundle, run) for run in self._spread.shares]
         return [
-            (graph.add("weights", f"{bundle[0]}-{run[0]}", by_steps.take_weights, where, key),)
-            for run, where, key in zip(runs, kept, made, strict=True)
+            graph.add("weights", (bundle[0], run[0]), by_steps.take_weights, where, key, near=key)
+            for run, where, key in zip(self._spread.shares, kept, gathered, strict=True)
         ]
 
-    def _add_shares(
+    def _gather(
         self, graph: Graph, name: str, bundle: range, gather: Callable[..., Any], task: Callable[..., Any],
-        theirs: list[str], *rest: Any, stays: list[Any] | None = None, whole: bool = False,
+        theirs: list[str], *rest: Any, stays: list[str] | None = None,
     ) -> list[str]:  # fmt: skip
-        """Nodes that gather something for a bundle over all shares of the columns, added up; a key a piece.
+        """Nodes that gather something for a bundle; a key a run of shares. They go where the pairs' weights stay."""
+        slots = repeat(None) if stays or self._slots is None else self._slots
+        gathered = [
+            graph.add(
+                f"gather-{name}", (bundle[0], run[0]), gather, graph.job, task, run, mine, *rest, *filter(None, [stay]),
+                at=slot, near=stay,
+            )
+            for run, mine, stay, slot in zip(self._spread.shares, theirs, stays or repeat(None), slots, strict=False)
+        ]  # fmt: skip
+        if self.hands.threads and not stays and self._slots is None:
+            spread_out(graph.nodes, gathered)
+        return gathered
+
+    def _add_shares(
+        self, graph: Graph, name: str, bundle: range, gathered: list[str], whole: bool = False
+    ) -> list[str]:
+        """Nodes that add up what was gathered over all shares of the columns; a key a piece.
 
         A bundle is cut into pieces before it is added up, or as a `whole` afterwards.
         """
-        gathered = [
-            graph.add(f"gather-{name}", f"{bundle[0]}-{run[0]}", gather, graph.job, task, run, mine, *rest, *stay)
-            for run, mine, stay in zip(self._spread.shares, theirs, stays or repeat(()), strict=False)
-        ]
-        if self.hands.threads and not stays:  # else tasks go where the weights are
-            spread_out(graph, gathered)
         pieces = self._spread.pieces(bundle)
 
         def cut(keys: list[str], piece: range) -> list[str]:
             if len(pieces) == 1:
                 return keys
             part = slice(piece.start - bundle.start, piece.stop - bundle.start)
-            return [graph.add(f"pick-{name}", f"{piece[0]}-{k}", tasks.pick, key, part) for k, key in enumerate(keys)]
+            return [
+                graph.add(f"pick-{name}", (piece[0], k), tasks.pick, key, part, near=key) for k, key in enumerate(keys)
+            ]
 
         if whole:
             root = [graph.tree(name, bundle[0], tasks.add_up, gathered, self.arity)]
@@ -146,11 +176,12 @@ class Gathers(Attempt[Job]):
         parts = [cut(gathered, piece) for piece in pieces]
         before = len(graph.nodes)
         roots = [
-            graph.tree(name, piece[0], tasks.add_up, mine, self.arity)
+            graph.tree(name, piece[0], tasks.add_up, mine, self.arity, self._adders)
             for piece, mine in zip(pieces, parts, strict=True)
         ]
-        if self.hands.threads:  # large parts come from everywhere: who adds them up should have nothing else to do
-            spread_out(graph, list(graph.nodes)[before:])
+        if self.hands.threads and self._adders is None:
+            # large parts come from everywhere: who adds them up should have nothing else to do
+            spread_out(graph.nodes, list(graph.nodes)[before:])
         return roots
 
     def solve(
@@ -161,11 +192,11 @@ class Gathers(Attempt[Job]):
         for bundle in self._spread.bundles:
             logits = weights.hold(graph, bundle)
             rest = side, own, star, logits, weights.log_z, bundle
-            stats = self._add_shares(graph, side, bundle, tasks.gather_each, tasks.gather_statistics, theirs, *rest)
+            gathered = self._gather(graph, side, bundle, tasks.gather_each, tasks.gather_statistics, theirs, *rest)
+            stats = self._add_shares(graph, side, bundle, gathered)
             for piece, key in zip(self._spread.pieces(bundle), stats, strict=True):
                 mine = [logits[block - bundle.start] for block in piece]
                 shared = side, own, key, ground, star, mine, weights.log_z, piece
-                roots.append(
-                    graph.add(f"update-{side}", piece[0], tasks.each, graph.job, tasks.solve_block, (2, 5, 7), *shared)
-                )
+                update = tasks.each, graph.job, tasks.solve_block, (2, 5, 7), *shared
+                roots.append(graph.add(f"update-{side}", piece[0], *update, near=key))
         return roots

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..kernels.rows import SQUARE, WEIGHT
-from ..run.execute import Graph
+from ..run.graph import Graph
 from ..settings import other
 from ..store.arrays import Sealed
 from ..store.commit import Commit
 from . import finish, start, tags, tasks
-from .background import Background, lambda_of, observed_message, update_xi_star, whole_message
+from .background import Background, add_packed, lambda_of, observed_message, update_xi_star, whole_message
 from .costs import FINISH, GATHER, SELECT, START, UPDATE, pass_seconds, unit_seconds
 from .discount import Discount
 from .elbo import SideSums, log_sum_exp
@@ -226,7 +226,7 @@ class Passes(Gathers):
             others = graph.hold("its", self.job.part(its, plan.short))
             return [
                 graph.add(
-                    f"select-{side}", f"{block}-0", tasks.select_tile, graph.job, side,
+                    f"select-{side}", (block, 0), tasks.select_tile, graph.job, side,
                     self.job.part(own, side, [block]), others, block, 0,
                 )
                 for block in range(cut.blocks)
@@ -237,7 +237,7 @@ class Passes(Gathers):
             mine = graph.hold(f"own-{tile_block}", self.job.part(own, side, blocks))
             keys = [
                 graph.add(
-                    f"select-{side}", f"{tile_block}-{run[0]}", tasks.gather_each, graph.job, tasks.select_tile, run,
+                    f"select-{side}", (tile_block, run[0]), tasks.gather_each, graph.job, tasks.select_tile, run,
                     side, mine, others, tile_block,
                 )
                 for run, others in zip(runs, theirs, strict=True)
@@ -251,5 +251,5 @@ class Passes(Gathers):
     def _close(self, side: str, updated: list[tasks.Updated]) -> Half:
         """What the blocks of a side add up to, always in the blocks' order."""
         self.add_files(entry for part in updated for entry in part.entries)
-        packed = np.sum([part.background for part in updated], axis=0)
+        packed = add_packed([part.background for part in updated])
         return Half(Background(self.job.settings.factors, packed), SideSums.add([part.sums for part in updated]))

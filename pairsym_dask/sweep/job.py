@@ -139,17 +139,7 @@ class Job(Travelling):
 
     def tile(self, side: str, block: int, group: int) -> Tile:
         """A tile of pairs as the fit counts them, kept if there is room."""
-        state = self.counts.digest if self.discount is None else f"{self.counts.digest} {self.discount.exponent}"
         long, ahead = side == self.plan.long, self.ahead
-
-        def key(block: int, group: int) -> Key:
-            return Key("tile", self.counts.path, state, side, block, group)
-
-        def read(block: int, group: int) -> Tile:
-            tile = self.counts.read_tile(side, block, group)
-            if self.discount is None:
-                return tile
-            return self.discount.tile(self.counts, tile, side, block, group, self.settings.dtype)
 
         def make() -> Tile:
             # What is not kept is read again and again: ask for the tile that comes after those under way.
@@ -157,15 +147,31 @@ class Job(Travelling):
                 cut, after = self.plan.cuts[side], (block + self.room.tasks, group) if long else (block, group + 1)
                 if after[0] < cut.blocks and after[1] < cut.groups:
                     self.counts.ask_tile(side, *after)
-                return read(block, group)
+                return self._read_tile(side, block, group)
             after = (block + 1, group) if long else (block, group + 1)
-            if (after[0] in ahead.blocks if long else after[1] in ahead.groups) and SHELF.peek(key(*after)) is None:
-                ahead.ask(key(*after), lambda: read(*after))
-            found: Tile = ahead.take(key(block, group), lambda: read(block, group))
+            if after[0] in ahead.blocks if long else after[1] in ahead.groups:
+                self.ask_tile(side, *after)
+            found: Tile = ahead.take(self._tile_key(side, block, group), lambda: self._read_tile(side, block, group))
             return found
 
-        kept: Tile = SHELF.get(key(block, group), make, 0 if self.scattered else self.room.cache)
+        kept: Tile = SHELF.get(self._tile_key(side, block, group), make, 0 if self.scattered else self.room.cache)
         return kept
+
+    def ask_tile(self, side: str, block: int, group: int) -> None:
+        """Have a tile read that the task will come to, where it reads ahead."""
+        key = self._tile_key(side, block, group)
+        if self.ahead is not None and SHELF.peek(key) is None:
+            self.ahead.ask(key, lambda: self._read_tile(side, block, group))
+
+    def _tile_key(self, side: str, block: int, group: int) -> Key:
+        state = self.counts.digest if self.discount is None else f"{self.counts.digest} {self.discount.exponent}"
+        return Key("tile", self.counts.path, state, side, block, group)
+
+    def _read_tile(self, side: str, block: int, group: int) -> Tile:
+        tile = self.counts.read_tile(side, block, group)
+        if self.discount is None:
+            return tile
+        return self.discount.tile(self.counts, tile, side, block, group, self.settings.dtype)
 
     def marginal(self, side: str, block: int) -> np.ndarray:
         """c_i of a block of rows as the fit counts them."""
@@ -201,41 +207,47 @@ class Job(Travelling):
 
     def table(self, side: str, sealed: Sealed, block: int, turned: bool = True) -> np.ndarray:
         """Table of one block, kept if there is room; on this sweep's axes, or as it was written."""
-        ahead = self.ahead
+        ahead, key = self.ahead, self._table_key(side, sealed, block)
 
-        def key(block: int) -> Key:
-            return Key("table", self.storage.url, sealed.prefix, side, block)
+        def make() -> np.ndarray:
+            # Another process has made this one; what is here of an earlier sweep would stay, and take its room.
+            SHELF.drop(lambda kept: kept.outdated_by(key))
+            if ahead is None:
+                after = block + self.room.tasks
+                if side == self.plan.long and after < len(self.plan.places[side]):
+                    for name in ("mean",) if self.cold else ("mean", "precision"):
+                        sealed.ask_block(self.specs[f"{side}/{name}"], after, 0)
+                return self._read_table(side, sealed, block)
+            if side == self.plan.long and block + 1 in ahead.blocks:
+                self.ask_table(side, sealed, block + 1)
+            found: np.ndarray = ahead.take(key, lambda: self._read_table(side, sealed, block))
+            return found
 
-        def read_rows(block: int) -> Rows:
+        kept: np.ndarray = SHELF.get(key, make, self._tables)
+        if self.turn is None or not turned or sealed.prefix != self.turn.before:
+            return kept
+        return turned_table(kept, self.turn.axes, self.settings.factors)
+
+    def ask_table(self, side: str, sealed: Sealed, block: int) -> None:
+        """Have the table of a block read that the task will come to, where it reads ahead."""
+        key = self._table_key(side, sealed, block)
+        if self.ahead is not None and SHELF.peek(key) is None:
+            self.ahead.ask(key, lambda: self._read_table(side, sealed, block))
+
+    def _table_key(self, side: str, sealed: Sealed, block: int) -> Key:
+        return Key("table", self.storage.url, sealed.prefix, side, block)
+
+    def _read_table(self, side: str, sealed: Sealed, block: int) -> np.ndarray:
+        def read() -> Rows:
             # Precisions are half of the bytes; at temperature 0 no table has variances.
             names = [name for name in (*VALUES, "background") if name != "precision" or not self.cold]
             found = sealed.read_several([(self.specs[f"{side}/{name}"], block) for name in names])
             parts = dict(zip(names, found, strict=True))
             return Rows(Values(*(parts.get(name, parts["mean"]) for name in VALUES)), parts["background"])
 
-        def read(block: int) -> np.ndarray:
-            if ahead is None or not ahead.rows or side != self.plan.long:
-                return self.fill(*read_rows(block))
-            return self.fill(*ROWS.get(key(block), lambda: read_rows(block), ahead.rows))
-
-        def make() -> np.ndarray:
-            # Another process has made this one; what is here of an earlier sweep would stay, and take its room.
-            SHELF.drop(lambda kept: kept.outdated_by(key(block)))
-            if ahead is None:
-                after = block + self.room.tasks
-                if side == self.plan.long and after < len(self.plan.places[side]):
-                    for name in ("mean",) if self.cold else ("mean", "precision"):
-                        sealed.ask_block(self.specs[f"{side}/{name}"], after, 0)
-                return read(block)
-            if side == self.plan.long and block + 1 in ahead.blocks and SHELF.peek(key(block + 1)) is None:
-                ahead.ask(key(block + 1), lambda: read(block + 1))
-            found: np.ndarray = ahead.take(key(block), lambda: read(block))
-            return found
-
-        kept: np.ndarray = SHELF.get(key(block), make, self._tables)
-        if self.turn is None or not turned or sealed.prefix != self.turn.before:
-            return kept
-        return turned_table(kept, self.turn.axes, self.settings.factors)
+        if self.ahead is None or not self.ahead.rows or side != self.plan.long:
+            return self.fill(*read())
+        return self.fill(*ROWS.get(self._table_key(side, sealed, block), read, self.ahead.rows))
 
     def tables_by_run(self, sealed: Sealed, group: int) -> Iterator[tuple[range, list[np.ndarray]]]:
         """Runs of the long side's blocks for a group of columns, each with its tables.

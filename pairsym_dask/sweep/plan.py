@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..kernels.cold_gathered import cold_sums_size
 from ..kernels.gradients import SUMS
 from ..kernels.layout import padded_width, statistics_size
 from ..kernels.outer import stride_of
@@ -343,8 +344,10 @@ class Plan:
         return 0 if self.shards is None else 2 * self.shards[self.long] * self.blocks[self.long] * self._row_bytes
 
     def statistics_bytes(self) -> int:
-        """Statistics of a block of the short side."""
-        return self.blocks[self.short] * self.row_numbers * self.itemsize
+        """What is gathered of a block of the short side: rows without variances have fewer sums."""
+        cold = self.steps > 0 and self.stepping == COLD
+        numbers = cold_sums_size(padded_width(self.factors)) if cold else self.row_numbers
+        return self.blocks[self.short] * numbers * self.itemsize
 
     def table_bytes(self) -> int:
         """All tables of the long side."""

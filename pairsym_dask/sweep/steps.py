@@ -17,10 +17,11 @@ from ..kernels.outer import stride_of
 from ..kernels.rows import OtherSide, Pairs
 from ..kernels.simd import LANES
 from ..store.arrays import Sealed
+from .ahead import Lazily
 from .background import Background
 from .job import Job
 from .shelf import SHELF, Key
-from .tasks import Updated, close_block, on_worker, reading_ahead, tiles_of, visit_runs, weights_of
+from .tasks import Updated, ask_parts, close_block, on_worker, reading_ahead, tiles_of, visit_runs, weights_of
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,17 @@ class Gathering:
         """
         parts, places = self.parts(job), job.plan.places[self.side]
         tiles = tiles_of(job, self.side, parts, group)
-        # Pairs of these blocks alone.
-        ends = [slice(int(tile.indptr[rows.start]), int(tile.indptr[rows.stop])) for tile, rows in tiles]
-        weights = [
-            np.empty(end.stop - end.start, job.settings.dtype) if found is None else found
-            for end, found in zip(ends, kept, strict=True)
-        ]
+
+        def end(k: int) -> slice:
+            """Pairs of these blocks alone."""
+            tile, rows = tiles[k]
+            return slice(int(tile.indptr[rows.start]), int(tile.indptr[rows.stop]))
+
+        def weigh(k: int) -> np.ndarray:
+            found = kept[k]
+            return np.empty(ends[k].stop - ends[k].start, job.settings.dtype) if found is None else found
+
+        ends, weights = Lazily(end, len(parts)), Lazily(weigh, len(parts))
 
         def each(k: int, pairs: Pairs, others: OtherSide) -> None:
             at, end = 0, ends[k]
@@ -77,7 +83,7 @@ class Gathering:
                 visit(block - self.blocks.start, mine, others, weights[k])
 
         visit_runs(job, self.its, group, tiles, each)
-        return weights
+        return [weights[k] for k in range(len(parts))]
 
     def weights_key(self, job: Job, part: range, group: int) -> Key:
         return _weights_key(job, self.side, part[0], group)
@@ -92,7 +98,6 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
     """Partial sums of a bundle of blocks over a share of the columns; the pairs' W are kept if there is room."""
     width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
     censored = what.censored(job)
-    tables = [job.table(what.side, what.own, block) for block in what.blocks]
     size = cold_gathered.cold_sums_size(width) if cold else SUMS * width
     out = [np.zeros((each.size, size), job.settings.dtype) for each in censored]
 
@@ -103,9 +108,11 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
         else:
             gathered.add_sums(pairs, others, tables[k], *rest, job.cold, weights, out[k])
 
-    parts = what.parts(job)
-    with reading_ahead(job, groups=job.plan.shares[share], rows=what.rows(job)) as reading:
-        for group in job.plan.shares[share]:
+    parts, groups = what.parts(job), job.plan.shares[share]
+    with reading_ahead(job, groups=groups, rows=what.rows(job)) as reading:
+        ask_parts(reading, what.side, what.own, parts, groups[0])
+        tables = Lazily(lambda k: reading.table(what.side, what.own, what.blocks[k]), len(what.blocks))
+        for group in groups:
             made = what.visit(reading, group, [None for _ in parts], visit)
             for part, weights in zip(parts, made, strict=True):
                 SHELF.put(what.weights_key(job, part, group), weights, job.room.cache)
@@ -152,10 +159,9 @@ def gather_products(
     """
     width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
     out = [np.zeros_like(direction[:, :1] if cold and last else direction) for direction in directions]
-    parts = what.parts(job)
+    parts, groups = what.parts(job), job.plan.shares[share]
     missing: set[int] = set()  # blocks whose weights had no room, or were gathered by another process
     censored: list[np.ndarray] = []
-    tables: list[np.ndarray] = []
 
     def visit(k: int, pairs: Pairs, others: OtherSide, weights: np.ndarray) -> None:
         if k in missing:
@@ -169,8 +175,10 @@ def gather_products(
         else:
             gathered.add_products(pairs, others, width, weights, directions[k], out[k])
 
-    with reading_ahead(job, groups=job.plan.shares[share], rows=what.rows(job)) as reading:
-        for group in job.plan.shares[share]:
+    with reading_ahead(job, groups=groups, rows=what.rows(job)) as reading:
+        ask_parts(reading, what.side, None, parts, groups[0])
+        tables = Lazily(lambda k: reading.table(what.side, what.own, what.blocks[k]), len(what.blocks))
+        for group in groups:
             kept = [
                 taken[part[0], group] if (part[0], group) in taken else SHELF.peek(what.weights_key(job, part, group))
                 for part in parts
@@ -181,9 +189,8 @@ def gather_products(
                 if weights is None
                 for block in part
             }
-            if missing and not tables:
+            if missing and not censored:
                 censored = what.censored(job)
-                tables = [job.table(what.side, what.own, block) for block in what.blocks]
             what.visit(reading, group, kept, visit)
     return out
 

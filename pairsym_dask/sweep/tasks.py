@@ -22,8 +22,8 @@ from ..run.process import at_most
 from ..run.workers import admit
 from ..store.arrays import Sealed
 from ..store.cuts import Tile
-from .ahead import Ahead
-from .background import Background, messages, observed_messages
+from .ahead import Ahead, Lazily
+from .background import Background, add_packed, messages, observed_messages
 from .elbo import SideSums, dirichlet_parameters, dirichlet_total, expected_log, side_sums
 from .job import VALUES, Job
 
@@ -47,7 +47,7 @@ class Updated:
     def join(parts: list[Updated]) -> Updated:
         """Several blocks as one, added up in the blocks' order."""
         entries = [entry for part in parts for entry in part.entries]
-        background = np.sum([part.background for part in parts], axis=0)
+        background = add_packed([part.background for part in parts])
         return Updated(entries, background, SideSums.add([part.sums for part in parts]))
 
 
@@ -222,37 +222,50 @@ def visit_pairs(
     """Call `visit(pairs, others)` for some rows of a tile block and a group of columns."""
     tile = job.tile(side, tile_block, group)
     if side == job.plan.short:
-        visit_runs(job, its, group, [(tile, part)], lambda _, *these: visit(*these))
+        visit_runs(job, its, group, Lazily(lambda _: (tile, part), 1), lambda _, *these: visit(*these))
         return
     others = OtherSide(WHOLE, job.whole_table(job.plan.short, its))
     visit(Pairs(tile.indptr[:-1][part], tile.indptr[1:][part], tile.indices, tile.counts), others)
 
 
 def visit_runs(
-    job: Job, its: Sealed, group: int, parts: list[tuple[Tile, slice]],
-    visit: Callable[[int, Pairs, OtherSide], None],
-) -> None:  # fmt: skip
+    job: Job, its: Sealed, group: int, parts: Lazily, visit: Callable[[int, Pairs, OtherSide], None]
+) -> None:
     """Call `visit(k, pairs, others)` for the k-th of some tiles' rows, over runs of a group of the long side's columns.
 
     Tables of a run of blocks are read once for all of them.
     """
     plan = job.plan
-    cursors = [tile.indptr[:-1][part] for tile, part in parts]
-    ends = [tile.indptr[1:][part] for tile, part in parts]
+    cursors = Lazily(lambda k: parts[k][0].indptr[:-1][parts[k][1]], len(parts))
     # Tables of several blocks are anywhere in memory; they must live until the visits are over.
     for run, tables in job.tables_by_run(its, group):
         table, where = side_by_side(plan.places[plan.long][run[0]].first, plan.blocks[plan.long], tables)
-        for k, (tile, _) in enumerate(parts):
+        for k in range(len(parts)):
+            tile, part = parts[k]
             stops = np.empty_like(cursors[k])
-            rows.advance(cursors[k], ends[k], tile.indices, plan.places[plan.long][run[-1]].stop, stops)
+            rows.advance(cursors[k], tile.indptr[1:][part], tile.indices, plan.places[plan.long][run[-1]].stop, stops)
             visit(k, Pairs(cursors[k], stops, tile.indices, tile.counts), OtherSide(where, table))
             cursors[k] = stops
 
 
-def tiles_of(job: Job, side: str, parts: list[range], group: int) -> list[tuple[Tile, slice]]:
+def tiles_of(job: Job, side: str, parts: list[range], group: int) -> Lazily:
     """Tiles of a group of columns and their rows, for some runs of blocks, each within a tile block."""
-    ends = [(job.plan.places[side][part[0]], job.plan.places[side][part[-1]]) for part in parts]
-    return [(job.tile(side, first.tile_block, group), slice(first.rows.start, last.rows.stop)) for first, last in ends]
+    places = job.plan.places[side]
+
+    def tile(k: int) -> tuple[Tile, slice]:
+        first, last = places[parts[k][0]], places[parts[k][-1]]
+        return job.tile(side, first.tile_block, group), slice(first.rows.start, last.rows.stop)
+
+    return Lazily(tile, len(parts))
+
+
+def ask_parts(job: Job, side: str, own: Sealed | None, parts: list[range], group: int) -> None:
+    """Have read what some runs of blocks need that are visited one after the other: own tables, and first tiles."""
+    for part in parts:
+        if own is not None:
+            for block in part:
+                job.ask_table(side, own, block)
+        job.ask_tile(side, job.plan.places[side][part[0]].tile_block, group)
 
 
 @on_worker
@@ -266,9 +279,8 @@ def gather_statistics(
         job.censored * weights_of(job, side, own, block, logit, log_z)
         for block, logit in zip(blocks, logits, strict=True)
     ]
-    tables = [job.table(side, own, block) for block in blocks]
     out = [np.zeros((each.size, job.statistics), job.settings.dtype) for each in censored]
-    parts = job.plan.by_tile(side, blocks)
+    parts, groups = job.plan.by_tile(side, blocks), job.plan.shares[share]
 
     def visit(k: int, pairs: Pairs, others: OtherSide) -> None:
         at = 0
@@ -281,8 +293,10 @@ def gather_statistics(
                 part, others, tables[n], job.width, factors, censored[n], two_lambda_star, job.cold, out[n]
             )
 
-    with reading_ahead(job, groups=job.plan.shares[share]) as reading:
-        for group in job.plan.shares[share]:
+    with reading_ahead(job, groups=groups) as reading:
+        ask_parts(reading, side, own, parts, groups[0])
+        tables = Lazily(lambda n: reading.table(side, own, blocks[n]), len(blocks))
+        for group in groups:
             visit_runs(reading, its, group, tiles_of(reading, side, parts, group), visit)
     return out
 

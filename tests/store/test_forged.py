@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import forged_child, forged_runs
-from helpers.faults import quick_folder
 from helpers.forged_chunks import bomb
 from helpers.forger import Forger, link_copy, put
 from helpers.forgeries import forge
@@ -33,20 +32,6 @@ from pairsym_dask.store.storage import open_storage
 from pairsym_dask.store.verify import verify
 
 pytestmark = pytest.mark.draws
-
-
-@pytest.fixture(scope="module")
-def base() -> Iterator[Path]:
-    with quick_folder() as folder:
-        (folder / "base").mkdir()
-        forged_child.make(folder / "base")
-        yield folder
-
-
-@pytest.fixture
-def forger(base: Path, tmp_path: Path) -> Forger:
-    shutil.copytree(base / "base", tmp_path / "work")
-    return Forger(tmp_path / "work", 0)
 
 
 def change(forger: Forger, path: str, work: Callable[[np.ndarray], Any]) -> None:

@@ -10,19 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from helpers.stores import fitted_arrays, make_store, random_counts
 
 import pairsym_dask as ps
+from pairsym_dask.kernels import cold_gathered, rows
+from pairsym_dask.run.bundles import in_runs
+from pairsym_dask.settings import Settings
 from pairsym_dask.store import cuts as cuts_module
 from pairsym_dask.store.arrays import Sealed
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.sweep import fit as fit_module
+from pairsym_dask.sweep import gathers
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep.ahead import Ahead
 from pairsym_dask.sweep.graphs import Passes
+from pairsym_dask.sweep.job import Job
+from pairsym_dask.sweep.plan import Plan
 from pairsym_dask.sweep.room import make_room
 from pairsym_dask.sweep.shelf import Key, Shelf
+from pairsym_dask.sweep.spread import Spread
 
 SOLVED = {"factors": 3}
 COLD = {"factors": 40}
@@ -149,7 +156,7 @@ def test_rows_stay_from_the_sums_to_the_steps(
     nothing = {"cache": 0, "tables": 0, "bundle": 1000, "block": 0, "gathering": 0}
     first = fit(counts, tmp_path / "threads.zarr", monkeypatch, settings, nothing)
     seen = {}
-    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as client:
         for gathering in (0, 2**30):
             reads.clear()
             room = nothing | {"gathering": gathering}
@@ -159,3 +166,38 @@ def test_rows_stay_from_the_sums_to_the_steps(
         assert seen[2**30] < seen[0]
     else:
         assert seen[2**30] == seen[0]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("settings", [SOLVED, COLD], ids=["solved", "cold"])
+def test_gathering_begins_before_all_own_rows_are_read(
+    counts: Counts, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is held up after the first block's own rows until the first block has been visited."""
+    plan = Plan.make(counts, Settings(**settings))
+    visited, held = threading.Event(), []
+    read = Job._read_table
+    kernel = (cold_gathered, "add_cold_sums") if settings is COLD else (rows, "add_statistics")
+    add = getattr(*kernel)
+
+    def wait(self: Job, side: str, sealed: Sealed, block: int) -> Any:
+        if side == "items" and block == plan.places["items"].each and self.ahead is not None and self.ahead.groups:
+            held.append(visited.wait(60))
+        return read(self, side, sealed, block)
+
+    def visit(*arguments: Any) -> Any:
+        visited.set()
+        return add(*arguments)
+
+    everything = Spread([range(len(plan.places["items"]))], in_runs(len(plan.shares), 1), 1)
+    monkeypatch.setattr(gathers, "spread", lambda *_: everything)
+    monkeypatch.setattr(Job, "_read_table", wait)
+    monkeypatch.setattr(*kernel, visit)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        room = {"bundle": 1000, "cache": 0, "tables": 0}
+        fit(counts, tmp_path / "model.zarr", monkeypatch, settings, room, client=client)
+    assert held
+    assert all(held)

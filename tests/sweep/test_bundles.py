@@ -14,13 +14,18 @@ from distributed import Client
 from helpers.stores import fitted_arrays, make_store, random_counts
 
 import pairsym_dask as ps
+from pairsym_dask.kernels.cold_gathered import cold_sums_size
+from pairsym_dask.kernels.gradients import SUMS
+from pairsym_dask.kernels.layout import padded_width
 from pairsym_dask.run.bundles import Hands
+from pairsym_dask.run.execute import Attempt, Executor
 from pairsym_dask.settings import Settings
 from pairsym_dask.store import cuts as cuts_module
 from pairsym_dask.store.arrays import Sealed
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.sweep import fit as fit_module
 from pairsym_dask.sweep import plan as plan_module
+from pairsym_dask.sweep.background import add_packed
 from pairsym_dask.sweep.plan import Plan
 from pairsym_dask.sweep.room import make_room
 from pairsym_dask.sweep.spread import gather_reads, spread
@@ -179,3 +184,59 @@ def test_gathering_bundles_are_even_in_pairs_as_far_as_there_is_room() -> None:
     assert heaviest(found) < 1.1 * pairs.sum() / len(found) < heaviest(even)
     pairs[:40] = 1000.0  # all others in one bundle would be too large
     assert max(map(len, spread(plan, room, hands, pairs).bundles)) <= room.bundle
+
+
+def test_the_first_bundles_are_the_short_ones() -> None:
+    """They are run last (see `tests/run/test_placement.py`), so that no worker is left alone with a long one."""
+    runs = Hands(16).bundles(4096, 100.0, 4)
+    assert [step for run in runs for step in run] == list(range(4096))
+    lengths = [len(run) for run in runs]
+    assert max(lengths[:16]) < min(lengths[-16:-1])
+    assert sorted(lengths[:-1]) == lengths[:-1]
+
+
+def test_gathering_tasks_have_a_worker_each_and_what_follows_is_near(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graphs of a fit on a cluster of twelve workers, run on threads."""
+    graphs: list[Any] = []
+    workers = tuple(f"tcp://10.0.0.{k}:1" for k in range(12))
+
+    def look(self: Any, name: str, graph: Any, keys: list[str]) -> list[Any]:
+        graphs.append(graph)
+        return run(self, name, graph, keys)
+
+    run = Attempt.run
+    monkeypatch.setattr(Attempt, "run", look)
+    monkeypatch.setattr(Executor, "hands", lambda self: Hands(len(workers), slots=workers))
+    fit(counts, tmp_path / "model.zarr", 4, monkeypatch, COLD, threads=2)
+    (graph, *_) = [graph for graph in graphs if any(key.startswith("gather-items-sums") for key in graph.nodes)]
+    where = graph.workers
+
+    def of(name: str) -> list[str]:
+        return [key for key in graph.nodes if key.startswith(f"{name}-{graph.tag}")]
+
+    gathered = of("gather-items-sums")
+    assert 2 < len(gathered) <= len(workers)
+    assert len({where[key] for key in gathered}) == len(gathered)
+    for weights, sums, products in zip(of("weights"), gathered, of("gather-items-step-0"), strict=True):
+        assert where[weights] == where[products] == where[sums]
+    for names in (("begin", "direction-0", "step-0", "update-items"),):
+        for same in zip(*(of(name) for name in names), strict=True):
+            assert len({where[key] for key in same}) == 1
+
+
+def test_sums_of_rows_without_variances_are_as_large_as_the_plan_says() -> None:
+    cold, warm = {"factors": 128}, {"factors": 128, "temperature": 1.0}
+    for settings, size in ((cold, cold_sums_size(padded_width(128))), (warm, SUMS * padded_width(128))):
+        plan = Plan.of_shape(10**6, 10**5, 10**8, Settings(**settings))
+        assert plan.statistics_bytes() == plan.blocks["items"] * size * 4
+
+
+@pytest.mark.parametrize("shape", [(2, 80), (3, 88), (1000, 80), (65, 2400)])
+def test_packed_sums_are_added_as_numpy_adds_them(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    parts = list(rng.normal(size=shape) * 10.0 ** rng.integers(-6, 6, shape))
+    first = parts[0].copy()
+    assert np.array_equal(add_packed(parts), np.sum(parts, axis=0))
+    assert np.array_equal(parts[0], first)

@@ -1,0 +1,93 @@
+"""Tasks run where they are wished to, in the order of their keys, and anywhere else where that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster, get_worker
+
+from pairsym_dask.run.execute import Executor
+from pairsym_dask.run.graph import Graph
+
+pytestmark = pytest.mark.cluster
+ORDER: list[int] = []
+
+
+def here(*_: Any) -> str:
+    return str(get_worker().address)
+
+
+def note(number: int) -> int:
+    ORDER.append(number)
+    return number
+
+
+def where_all(*parts: Any) -> list[Any]:
+    """Where this ran, and what it was given."""
+    return [here(), *parts[1:]]
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Any) -> Iterator[Client]:
+    with Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def addresses(client: Client) -> list[str]:
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def run(client: Client, graph: Graph, keys: list[str]) -> list[Any]:
+    return Executor(client).run(graph.nodes, keys, workers=graph.workers)
+
+
+def test_tasks_run_on_the_workers_that_they_are_wished_to(client: Client) -> None:
+    workers, graph = addresses(client), Graph("placed", 1)
+    wished = [workers[k % 2] for k in (0, 1, 1, 0, 0, 0, 1)]
+    keys = [graph.add("here", k, here, graph.job, at=worker) for k, worker in enumerate(wished)]
+    near = [graph.add("near", k, here, graph.job, key, near=key) for k, key in enumerate(keys)]
+    assert run(client, graph, [*keys, *near]) == 2 * wished
+
+
+def test_sums_are_made_where_they_are_wished_and_go_on_near_their_first_parts(client: Client) -> None:
+    workers, graph = addresses(client), Graph("sums", 1)
+    keys = [graph.add("here", k, here, graph.job, at=workers[0]) for k in range(4)]
+    root = graph.tree("sum", 0, where_all, keys, 2, iter([workers[1], workers[0]]))
+    (found,) = run(client, graph, [root])
+    assert found == [workers[1], [workers[1], workers[0], workers[0]], [workers[0], workers[0], workers[0]]]
+
+
+def test_a_task_whose_worker_has_gone_runs_elsewhere(client: Client) -> None:
+    graph = Graph("gone", 1)
+    keys = [graph.add("here", k, here, graph.job, at="tcp://127.0.0.1:1") for k in range(3)]
+    assert set(run(client, graph, keys)) <= set(addresses(client))
+
+
+def test_tasks_begin_with_the_one_whose_number_comes_last() -> None:
+    """Bundles of blocks count on it: shorter ones come first, so that they are run last."""
+    ORDER.clear()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        graph = Graph("order", None)
+        numbers = [0, 7, 64, 128, 1000, 10176]
+        keys = [graph.add("note", number, note, number) for number in numbers]
+        assert Executor(client).run(graph.nodes, keys) == numbers
+    assert sorted(numbers, reverse=True) == ORDER
+
+
+def test_there_are_as_many_slots_as_threads(client: Client) -> None:
+    hands = Executor(client).hands()
+    assert hands.slots == tuple(addresses(client))
+    assert hands.threads == 2
+    assert hands.crowded
+
+
+def test_no_workers_are_wished_for_on_threads() -> None:
+    graph = Graph("threads", 1)
+    keys = [graph.add("sum", k, max, k, 0) for k in range(3)]
+    assert Executor(threads=1).run(graph.nodes, keys, workers=graph.workers) == [0, 1, 2]
+    assert Executor(threads=1).hands().slots == ()
