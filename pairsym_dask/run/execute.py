@@ -131,6 +131,7 @@ class Executor:
         if self.client is None:
             return Hands()
         workers = Watch(self.client).workers()
+        self._warn_of_memory(workers)  # also where every graph is over before anybody would look
         hosts = [worker["host"] for address, worker in workers.items() if not address.startswith("inproc://")]
         slots = tuple(address for address in sorted(workers) for _ in range(workers[address]["nthreads"]))
         return Hands(max(1, len(slots)), len(set(hosts)) < len(hosts), slots)

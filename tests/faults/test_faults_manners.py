@@ -177,6 +177,11 @@ def test_a_failure_that_passes_is_tried_again(
     assert verify(path).sound
 
 
+async def _tell(dask_worker: Any) -> None:
+    """In a worker: the scheduler knows what lies on its disk now."""
+    await dask_worker.heartbeat()
+
+
 def test_workers_that_spill_all_they_hold_change_no_bit(
     counts: Counts, reference: dict[str, str], tmp_path: Path
 ) -> None:
@@ -187,11 +192,17 @@ def test_workers_that_spill_all_they_hold_change_no_bit(
         local_cluster(2, memory_limit="2GiB") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        held = client.submit(bytes, 1000)  # else there might be nothing on disk whenever a worker tells what is
+        held: list[Any] = []
+
+        def hold(*_: Any) -> None:
+            """Between two sweeps something comes to lie on a disk and stays there; the scheduler is told."""
+            held.append(client.submit(bytes, 1000, pure=False))
+            held[-1].result()
+            client.run(_tell)
+
         with pytest.warns(UserWarning, match="spilled to disk"):
-            model = cluster_fit(counts, tmp_path / "model.zarr", client, "stepped")
+            model = cluster_fit(counts, tmp_path / "model.zarr", client, "stepped", callback=hold)
         assert bits(model) == reference["stepped"]
-        held.release()
 
 
 def test_a_worker_without_room_for_the_table_is_refused_with_the_arithmetic(counts: Counts, tmp_path: Path) -> None:
