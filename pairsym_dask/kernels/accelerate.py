@@ -13,15 +13,20 @@ import numba
 import xxhash
 from numba import njit
 
+from .kept_code import keep_by_types
+
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Options of kernels: no GIL, cached, IEEE division; fast arithmetic comes from `simd`."""
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(before)  # type: ignore[attr-defined]
     try:
-        return njit(nogil=True, cache=True, error_model="numpy")(function)
+        kernel = njit(nogil=True, cache=True, error_model="numpy")(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+    if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        keep_by_types(kernel)
+    return kernel
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -36,7 +41,7 @@ def cache_folder() -> str:
 
 def is_compiled(module: str) -> bool:
     """Whether kernels of a module of this package were compiled here before."""
-    return any(Path(cache_folder()).glob(f"*/{module}.*.nbi"))
+    return any(Path(cache_folder()).glob(f"*/{module}.*.nbc"))
 
 
 @cache

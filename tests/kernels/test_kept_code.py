@@ -1,0 +1,105 @@
+"""Compiled code that several processes keep in one folder is never another's, nor damaged, nor needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+KERNEL = """
+from pairsym_dask.kernels.accelerate import compiled
+
+@compiled
+def halved(values):
+    for k in range(values.size):
+        values[k] = values[k] / 2
+"""
+# Numbers of one size, so that code of the other kind would run, and give other numbers.
+CALL = """
+import sys
+import numpy as np
+from kernel import halved
+
+for kind in sys.argv[1:]:
+    values = np.array([3, 5], kind)
+    halved(values)
+    print(kind, values.tolist(), sum(halved.stats.cache_hits.values()))
+"""
+# Before it keeps its code, a process waits for the other one, which has read by then what is there.
+TOGETHER = """
+import os, sys, time
+from pairsym_dask.kernels.kept_code import KeptCode
+
+keep = KeptCode._dump
+
+def wait_and_keep(self, what):
+    open(f"here-{os.getpid()}", "w").close()
+    while len([name for name in os.listdir() if name.startswith("here-")]) < 2:
+        time.sleep(0.001)
+    return keep(self, what)
+
+KeptCode._dump = wait_and_keep
+"""
+FULL = "import kernel, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+RIGHT = {"int64": [1, 2], "float64": [1.5, 2.5]}
+
+
+def start(folder: Path, *kinds: str, first: str = "") -> subprocess.Popen[str]:
+    """A process that calls the kernel with numbers of some kinds, after it has run what comes `first`."""
+    (folder / "kernel.py").write_text(KERNEL)
+    package = Path(__file__).parents[2]
+    places = {"PYTHONPATH": f"{package}{os.pathsep}{folder}", "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment = os.environ | places | {"NUMBA_DISABLE_JIT": "0"}
+    command = [sys.executable, "-c", first + CALL, *kinds]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, cwd=folder, text=True, stdout=pipe, stderr=pipe)
+
+
+def hits(process: subprocess.Popen[str]) -> int:
+    """How many of its kinds a process found compiled; the numbers are right."""
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    found = 0
+    for line in out.splitlines():
+        kind, rest = line.split(" ", 1)
+        numbers, found_so_far = rest.rsplit(" ", 1)
+        assert numbers == str(RIGHT[kind])
+        found = int(found_so_far)
+    return found
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "cache").rglob("*.nbc"))
+
+
+def test_processes_that_compile_at_the_same_time_keep_both(tmp_path: Path) -> None:
+    both = [start(tmp_path, kind, first=TOGETHER) for kind in RIGHT]
+    assert [hits(process) for process in both] == [0, 0]
+    assert len(files(tmp_path)) == 2
+    assert hits(start(tmp_path, *RIGHT)) == 2
+
+
+def test_code_of_other_types_and_damaged_code_is_compiled_again(tmp_path: Path) -> None:
+    assert hits(start(tmp_path, *RIGHT)) == 0
+    one, other = files(tmp_path)
+    sound = one.read_bytes()
+    one.write_bytes(other.read_bytes())  # as if two names had been mixed up
+    assert hits(start(tmp_path, *RIGHT)) == 1
+    assert sorted(len(path.read_bytes()) for path in files(tmp_path)) == sorted([len(sound), len(other.read_bytes())])
+    for spoiled in (b"", sound[:-1], sound[:1000] + bytes([sound[1000] ^ 1]) + sound[1001:]):
+        one.write_bytes(spoiled)
+        assert hits(start(tmp_path, *RIGHT)) == 1
+    assert hits(start(tmp_path, *RIGHT)) == 2
+
+
+def test_where_code_cannot_be_kept_it_is_compiled_again(tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    for _ in range(2):
+        assert hits(start(tmp_path, *RIGHT, first=FULL)) == 0
+    assert files(tmp_path) == []
+    assert list((tmp_path / "cache").rglob("*.tmp.*")) == []
