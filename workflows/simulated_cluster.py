@@ -79,6 +79,7 @@ class Site:
         self.weights: dict[Any, float] = {}  # bytes of pairs' weights, by first block and groups
         self.met: dict[int, Any] = {}
         self.again = 0  # steps whose weights were not here
+        self.leaves = self.arrives = 0.0  # when the last arrays that are on their way will have left, and come
 
     def get(self, key: Any, coded: float, decoded: float, limit: float) -> float:
         """Bytes to read for something that takes so many on the shelf."""
@@ -115,18 +116,27 @@ class Site:
 
 
 class Receiving(Worker):
-    """A worker that arrays come to at the speed of the network, one after the other, while it computes."""
+    """A worker that arrays come to, and leave, at the speed of the network, each way one after the other, while it
+    computes. As dask has it, a worker that sends to ten others is busy: who asks meanwhile takes what it wants from
+    somebody who has got it since, or asks again later."""
 
-    until = 0.0  # when the last of those that are on their way will be there
+    sending = 0  # how many others
 
-    async def gather_dep(self, *arguments: Any, **more: Any) -> Any:
-        found = await super().gather_dep(*arguments, **more)
-        size = sum(value.nbytes for value in getattr(found, "data", {}).values() if isinstance(value, Lump))
+    async def get_data(self, comm: Any, keys: Any, who: str | None = None, serializers: Any = None) -> Any:
+        if self.sending >= self.transfer_outgoing_count_limit:
+            return {"status": "busy"}
+        size = sum(value.nbytes for key in keys if isinstance(value := self.data.get(key), Lump))
+        here, there = SITES[self.address], SITES.setdefault(who or "", Site())
         now = CLOCK.counted()
-        self.until = max(now, self.until) + size / CLOCK.network
-        SITES[self.address].came += size
-        await asyncio.sleep(self.until - now)
-        return found
+        here.leaves = max(now, here.leaves) + size / CLOCK.network
+        there.arrives = max(now, there.arrives) + size / CLOCK.network
+        there.came += size
+        self.sending += 1
+        try:
+            await asyncio.sleep(max(here.leaves, there.arrives) - now)
+            return await super().get_data(comm, keys, who, serializers)
+        finally:
+            self.sending -= 1
 
 
 SITES: dict[str, Site] = {}
