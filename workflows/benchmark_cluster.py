@@ -11,8 +11,8 @@ and workers, all in this process and on one event loop. What is simulated (`simu
 - the store: what a task reads and writes at --store bytes a second a worker, both together. Beside arithmetic goes what
   tasks read ahead (all but the first block's or the first group's) and what they write (all but the last shard's); the
   table of the short side is waited for. What a worker has read stays on its shelf as far as its budget goes;
-- the network: arrays leave a worker, and come to one, at --network bytes a second, each way one after the other, while workers
-  compute; one that sends to ten others is busy; manifests come with the task;
+- the network: arrays leave a worker, and come to one, at --network bytes a second, each way one after the other, while
+  workers compute; one that sends to ten others is busy; manifests come with the task, small results take no time;
 - the scheduler: --task seconds of its one core for every finished task (`benchmark_scheduler.py` measures them);
 - the driver: its own processor time, twice the pickling of graphs, and the unpickling of results.
 

@@ -1,8 +1,9 @@
 """Conjugate gradients of rows without variances whose pairs are gathered from parts: what each look at pairs brings.
 
 The first look brings *cold sums* of a row: sum W z, sum W z^2 and sum (c/2 - W (b_j + z.x)) z at the old mean x, a
-`stride` of numbers each, then sum W and sum (c/2 - W b_j). A step needs sum W (z.p) z for its direction p, and the last
-one only the number sum W (z.p)^2.
+`span` of numbers each, then sum W and sum (c/2 - W b_j). A step needs sum W (z.p) z for its direction p, and the last
+one only the number sum W (z.p)^2. On a cluster sums and directions travel: they have no number that is always zero, but
+for those that fill up a vector.
 """
 
 from __future__ import annotations
@@ -43,19 +44,24 @@ MOST = 16  # pairs that are worked on together while those that follow are on th
 # fmt: off
 
 
-def cold_sums_size(width: int) -> int:
+def cold_sums_size(factors: int) -> int:
     """Numbers of a row's cold sums."""
-    return 3 * stride_of(width) + WIDEST
+    return 3 * span_of(factors) + WIDEST
 
 
 def as_sums(sums: np.ndarray, width: int, factors: int) -> np.ndarray:
     """Cold sums as the sums that `gathered.begin_steps` takes: those of variances are zero."""
-    stride = stride_of(width)
+    span = span_of(factors)
     out = np.zeros((sums.shape[0], SUMS * width), sums.dtype)
     for part, at in enumerate((0, 2, 3)):
-        out[:, at * width : at * width + factors] = sums[:, part * stride : part * stride + factors]
-    out[:, factors], out[:, 3 * width + factors] = sums[:, 3 * stride], sums[:, 3 * stride + 1]
+        out[:, at * width : at * width + factors] = sums[:, part * span : part * span + factors]
+    out[:, factors], out[:, 3 * width + factors] = sums[:, 3 * span], sums[:, 3 * span + 1]
     return out
+
+
+def as_direction(direction: np.ndarray, factors: int) -> np.ndarray:
+    """Rows of a state's direction as `add_cold_products` takes them: of all their numbers, those of traits."""
+    return np.ascontiguousarray(direction[:, : span_of(factors)])
 
 
 @compiled
@@ -66,7 +72,7 @@ def add_cold_sums(
     """Add the cold sums of some of the rows' pairs to `out` (rows, cold_sums_size), and write their W to `weights`."""
     table = others.table
     kind = table.dtype.type
-    span, stride, size = span_of(factors), stride_of(width), out.shape[1]
+    span, size = span_of(factors), out.shape[1]
     starts, stops = pairs.starts, pairs.stops
     mean, places = np.zeros(span + WIDEST, table.dtype), np.zeros(MOST, np.int64)
     numbers = np.zeros(5 * MOST, table.dtype)
@@ -104,12 +110,10 @@ def add_cold_sums(
                 store(factor_, q, fnma(w, load(dot_, q), h))
             for q in range(n):
                 put(weights_, p + q, get(weight_, q))
-            put(out_, o + 3 * stride, get(out_, o + 3 * stride) + hsum(total))
-            put(out_, o + 3 * stride + 1, get(out_, o + 3 * stride + 1) + hsum(right))
+            put(out_, o + 3 * span, get(out_, o + 3 * span) + hsum(total))
+            put(out_, o + 3 * span + 1, get(out_, o + 3 * span + 1) + hsum(right))
             add_rows(table_, places_, n, weight_, out_, o, span)
-            add_rows_and_squares(
-                table_, places_, n, factor_, weight_, out_, o + 2 * stride, o + stride, span
-            )
+            add_rows_and_squares(table_, places_, n, factor_, weight_, out_, o + 2 * span, o + span, span)
             p = end
     keep(mean)
     keep(places)

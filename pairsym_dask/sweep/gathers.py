@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -96,9 +97,11 @@ class Gathers(Attempt[Job]):
                 ]
                 last, name = step == plan.short_steps - 1, f"{every.side}-step-{step}"
                 gather = tasks.gather_steps, by_steps.gather_products
-                gathered = self._gather(graph, name, bundle, *gather, theirs, rows, ahead, last, stays=stays)
+                given = [(keys, last) for keys in self._pass_on(graph, step, pieces, ahead, stays)]
+                gathered = self._gather(graph, name, bundle, *gather, theirs, rows, stays=stays, given=given)
                 # The last products of rows without variances are a number a row: bundles need not be cut for them.
-                products = self._add_shares(graph, name, bundle, gathered, last and plan.cold(self.job.settings))
+                whole = standing if last and plan.cold(self.job.settings) else []
+                products = self._add_shares(graph, name, bundle, gathered, whole)
                 standing = [
                     graph.add(
                         f"step-{step}", piece[0], tasks.each, graph.job, by_steps.step_block, (0, 1), key, product,
@@ -136,44 +139,71 @@ class Gathers(Attempt[Job]):
             for run, where, key in zip(self._spread.shares, kept, gathered, strict=True)
         ]
 
+    def _pass_on(
+        self, graph: Graph, step: int, pieces: list[range], ahead: list[str], stays: list[str]
+    ) -> list[list[str]]:
+        """The directions of a bundle's pieces as every run of shares is given them.
+
+        All who gather need all of them: who made one sends it to few, and those to the others.
+        """
+        runs = len(self._spread.shares)
+        each = math.isqrt(runs)
+        if self._slots is None or each < 2:
+            return [ahead] * runs
+        found: list[list[str]] = []
+        for first in range(0, runs, each):
+            near = stays[first : first + each]
+            passed = [
+                graph.add(f"pass-on-{step}", (piece[0], first), tasks.pass_on, key, near=near[k % len(near)])
+                for k, (piece, key) in enumerate(zip(pieces, ahead, strict=True))
+            ]
+            found += [passed] * len(near)
+        return found
+
     def _gather(
         self, graph: Graph, name: str, bundle: range, gather: Callable[..., Any], task: Callable[..., Any],
-        theirs: list[str], *rest: Any, stays: list[str] | None = None,
+        theirs: list[str], *rest: Any, stays: list[str] | None = None, given: Sequence[tuple[Any, ...]] = (),
     ) -> list[str]:  # fmt: skip
-        """Nodes that gather something for a bundle; a key a run of shares. They go where the pairs' weights stay."""
+        """Nodes that gather something for a bundle; a key a run of shares. They go where the pairs' weights stay.
+
+        Each run may be `given` something of its own.
+        """
         slots = repeat(None) if stays or self._slots is None else self._slots
         gathered = [
             graph.add(
-                f"gather-{name}", (bundle[0], run[0]), gather, graph.job, task, run, mine, *rest, *filter(None, [stay]),
-                at=slot, near=stay,
+                f"gather-{name}", (bundle[0], run[0]), gather, graph.job, task, run, mine, *rest, *more,
+                *filter(None, [stay]), at=slot, near=stay,
             )
-            for run, mine, stay, slot in zip(self._spread.shares, theirs, stays or repeat(None), slots, strict=False)
+            for run, mine, stay, more, slot in zip(
+                self._spread.shares, theirs, stays or repeat(None), given or repeat(()), slots, strict=False
+            )
         ]  # fmt: skip
         if self.hands.threads and not stays and self._slots is None:
             spread_out(graph.nodes, gathered)
         return gathered
 
     def _add_shares(
-        self, graph: Graph, name: str, bundle: range, gathered: list[str], whole: bool = False
+        self, graph: Graph, name: str, bundle: range, gathered: list[str], whole: Sequence[str] = ()
     ) -> list[str]:
         """Nodes that add up what was gathered over all shares of the columns; a key a piece.
 
-        A bundle is cut into pieces before it is added up, or as a `whole` afterwards.
+        A bundle is cut into pieces before it is added up, or as a `whole` afterwards, near a task of each piece.
         """
         pieces = self._spread.pieces(bundle)
 
-        def cut(keys: list[str], piece: range) -> list[str]:
+        def cut(keys: list[str], piece: range, near: Sequence[str]) -> list[str]:
             if len(pieces) == 1:
                 return keys
             part = slice(piece.start - bundle.start, piece.stop - bundle.start)
             return [
-                graph.add(f"pick-{name}", (piece[0], k), tasks.pick, key, part, near=key) for k, key in enumerate(keys)
+                graph.add(f"pick-{name}", (piece[0], k), tasks.pick, key, part, near=where)
+                for k, (key, where) in enumerate(zip(keys, near, strict=True))
             ]
 
         if whole:
             root = [graph.tree(name, bundle[0], tasks.add_up, gathered, self.arity)]
-            return [key for piece in pieces for key in cut(root, piece)]
-        parts = [cut(gathered, piece) for piece in pieces]
+            return [key for piece, near in zip(pieces, whole, strict=True) for key in cut(root, piece, [near])]
+        parts = [cut(gathered, piece, gathered) for piece in pieces]
         before = len(graph.nodes)
         roots = [
             graph.tree(name, piece[0], tasks.add_up, mine, self.arity, self._adders)

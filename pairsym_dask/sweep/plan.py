@@ -346,7 +346,7 @@ class Plan:
     def statistics_bytes(self) -> int:
         """What is gathered of a block of the short side: rows without variances have fewer sums."""
         cold = self.steps > 0 and self.stepping == COLD
-        numbers = cold_sums_size(padded_width(self.factors)) if cold else self.row_numbers
+        numbers = cold_sums_size(self.factors) if cold else self.row_numbers
         return self.blocks[self.short] * numbers * self.itemsize
 
     def table_bytes(self) -> int:

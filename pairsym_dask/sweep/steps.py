@@ -98,7 +98,7 @@ def gather_sums(job: Job, what: Gathering, share: int) -> list[np.ndarray]:
     """Partial sums of a bundle of blocks over a share of the columns; the pairs' W are kept if there is room."""
     width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
     censored = what.censored(job)
-    size = cold_gathered.cold_sums_size(width) if cold else SUMS * width
+    size = cold_gathered.cold_sums_size(factors) if cold else SUMS * width
     out = [np.zeros((each.size, size), job.settings.dtype) for each in censored]
 
     def visit(k: int, pairs: Pairs, others: OtherSide, weights: np.ndarray) -> None:
@@ -158,7 +158,8 @@ def gather_products(
     number sum W (z.p)^2 for the `last` step.
     """
     width, factors, cold = job.width, job.settings.factors, job.plan.cold(job.settings)
-    out = [np.zeros_like(direction[:, :1] if cold and last else direction) for direction in directions]
+    numbers = 1 if cold and last else stride_of(width)
+    out = [np.zeros((direction.shape[0], numbers), direction.dtype) for direction in directions]
     parts, groups = what.parts(job), job.plan.shares[share]
     missing: set[int] = set()  # blocks whose weights had no room, or were gathered by another process
     censored: list[np.ndarray] = []
@@ -207,7 +208,8 @@ class Standing:
 
 def direction(job: Job, standing: Standing) -> np.ndarray:
     """What the next step's products are gathered for."""
-    return np.asarray(standing.state.direction)
+    rows = np.asarray(standing.state.direction)
+    return cold_gathered.as_direction(rows, job.settings.factors) if job.plan.cold(job.settings) else rows
 
 
 @on_worker

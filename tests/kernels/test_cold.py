@@ -73,7 +73,7 @@ def updated(dtype, n, columns, factors, biases, steps):
     table, parts = side_by_side(0, step, tables)
     others = rows.OtherSide(parts, table)
     weights, again = np.zeros(indices.size, dtype), np.ones(indices.size, dtype)
-    sums = np.zeros((n, cold_gathered.cold_sums_size(width)), dtype)
+    sums = np.zeros((n, cold_gathered.cold_sums_size(factors)), dtype)
     rest = here["table"], width, factors, censored, 0.21
     cold_gathered.add_cold_sums(pairs, others, *rest, weights, sums)
     cold_gathered.weigh_cold_pairs(pairs, others, *rest, again)
@@ -87,7 +87,8 @@ def updated(dtype, n, columns, factors, biases, steps):
     for taken in range(steps):
         last = taken == steps - 1
         pulled = np.zeros((shape[0], 1) if last else shape, dtype)
-        cold_gathered.add_cold_products(pairs, others, width, factors, weights, state.direction, last, pulled)
+        direction = cold_gathered.as_direction(state.direction, factors)
+        cold_gathered.add_cold_products(pairs, others, width, factors, weights, direction, last, pulled)
         take = cold_gathered.take_last_step if last else gathered.take_step
         take(pulled, factors, square, width, state)
     pieces.mean[:] = state.mean[:n, :factors]

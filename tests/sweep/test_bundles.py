@@ -17,18 +17,19 @@ import pairsym_dask as ps
 from pairsym_dask.kernels.cold_gathered import cold_sums_size
 from pairsym_dask.kernels.gradients import SUMS
 from pairsym_dask.kernels.layout import padded_width
-from pairsym_dask.run.bundles import Hands
+from pairsym_dask.run.bundles import Hands, in_runs
 from pairsym_dask.run.execute import Attempt, Executor
 from pairsym_dask.settings import Settings
 from pairsym_dask.store import cuts as cuts_module
 from pairsym_dask.store.arrays import Sealed
 from pairsym_dask.store.counts import Counts
 from pairsym_dask.sweep import fit as fit_module
+from pairsym_dask.sweep import gathers
 from pairsym_dask.sweep import plan as plan_module
 from pairsym_dask.sweep.background import add_packed
 from pairsym_dask.sweep.plan import Plan
 from pairsym_dask.sweep.room import make_room
-from pairsym_dask.sweep.spread import gather_reads, spread
+from pairsym_dask.sweep.spread import Spread, gather_reads, spread
 
 CUTS = {"LONG_BLOCK": 64, "SHORT_BLOCK": 32}
 PLAN = {"TABLES": 20_000, "STATISTICS": 20_000, "SMALL": 4}
@@ -195,12 +196,12 @@ def test_the_first_bundles_are_the_short_ones() -> None:
     assert sorted(lengths[:-1]) == lengths[:-1]
 
 
-def test_gathering_tasks_have_a_worker_each_and_what_follows_is_near(
-    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graphs of a fit on a cluster of twelve workers, run on threads."""
+def gathering_graph(
+    counts: Counts, path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, bundle: int, settings: dict[str, Any]
+) -> tuple[Any, ps.PairedSymbols]:
+    """The first graph of a fit that gathers, as it is for a cluster of so many workers; run on threads."""
     graphs: list[Any] = []
-    workers = tuple(f"tcp://10.0.0.{k}:1" for k in range(12))
+    slots = tuple(f"tcp://10.0.0.{k}:1" for k in range(workers))
 
     def look(self: Any, name: str, graph: Any, keys: list[str]) -> list[Any]:
         graphs.append(graph)
@@ -208,27 +209,69 @@ def test_gathering_tasks_have_a_worker_each_and_what_follows_is_near(
 
     run = Attempt.run
     monkeypatch.setattr(Attempt, "run", look)
-    monkeypatch.setattr(Executor, "hands", lambda self: Hands(len(workers), slots=workers))
-    fit(counts, tmp_path / "model.zarr", 4, monkeypatch, COLD, threads=2)
-    (graph, *_) = [graph for graph in graphs if any(key.startswith("gather-items-sums") for key in graph.nodes)]
+    monkeypatch.setattr(Executor, "hands", lambda self: Hands(workers, slots=slots))
+    model = fit(counts, path, bundle, monkeypatch, settings, threads=2)
+    return next(graph for graph in graphs if any(key.startswith("gather-items-sums") for key in graph.nodes)), model
+
+
+def of(graph: Any, name: str) -> list[str]:
+    """Keys of a graph's tasks of some name."""
+    return [key for key in graph.nodes if key.startswith(f"{name}-{graph.tag}")]
+
+
+def test_gathering_tasks_have_a_worker_each_and_what_follows_is_near(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, _ = gathering_graph(counts, tmp_path / "model.zarr", monkeypatch, 12, 4, COLD)
     where = graph.workers
-
-    def of(name: str) -> list[str]:
-        return [key for key in graph.nodes if key.startswith(f"{name}-{graph.tag}")]
-
-    gathered = of("gather-items-sums")
-    assert 2 < len(gathered) <= len(workers)
+    gathered = of(graph, "gather-items-sums")
+    assert 2 < len(gathered) <= 12
     assert len({where[key] for key in gathered}) == len(gathered)
-    for weights, sums, products in zip(of("weights"), gathered, of("gather-items-step-0"), strict=True):
+    near = of(graph, "weights"), of(graph, "gather-items-step-0")
+    for sums, weights, products in zip(gathered, *near, strict=True):
         assert where[weights] == where[products] == where[sums]
-    for names in (("begin", "direction-0", "step-0", "update-items"),):
-        for same in zip(*(of(name) for name in names), strict=True):
-            assert len({where[key] for key in same}) == 1
+    for same in zip(*(of(graph, name) for name in ("begin", "direction-0", "step-0", "update-items")), strict=True):
+        assert len({where[key] for key in same}) == 1
+
+
+def test_directions_are_passed_on_so_that_nobody_sends_them_to_all(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle of all blocks, a piece each, gathered over every share by a task of its own."""
+    monkeypatch.setattr(cuts_module, "SHORT_BLOCK", 256)
+    counts = make_store(random_counts(600, 200, 0.1, seed=3), tmp_path / "wider.zarr")
+    plan = Plan.make(counts, Settings(**COLD))
+    shares, blocks = in_runs(len(plan.shares), 1), len(plan.places["items"])
+    assert len(shares) >= 4
+    assert blocks >= 3
+    first = bits(ps.PairedSymbols(**COLD).fit(counts, tmp_path / "threads.zarr", sweeps=2, progress=False))
+    monkeypatch.setattr(gathers, "spread", lambda *_: Spread([range(blocks)], shares, 1))
+    graph, model = gathering_graph(counts, tmp_path / "spread.zarr", monkeypatch, len(shares), 1000, COLD)
+
+    def takers(key: str) -> list[str]:
+        """Tasks that a task's result goes to."""
+        return [other for other, node in graph.nodes.items() if isinstance(node, tuple) and key in str(node)]
+
+    few = math.isqrt(len(shares))
+    passed, directions = of(graph, "pass-on-0"), of(graph, "direction-0")
+    assert len(directions) >= 3
+    for key in directions:
+        assert set(takers(key)) <= set(passed)
+        assert len(takers(key)) == -(-len(shares) // few)
+    assert all(1 <= len(takers(key)) <= few for key in passed)
+    takes = {task: sum(task in takers(key) for key in passed) for task in of(graph, "gather-items-step-0")}
+    assert takes == dict.fromkeys(takes, len(directions))
+    for first in range(0, len(passed), len(directions)):  # no worker passes on more than its part
+        places = [graph.workers[key] for key in passed[first : first + len(directions)]]
+        assert len(set(places)) == min(few, len(directions))
+    picks = of(graph, "pick-items-step-0")  # the last products, a number a row, are cut where they are needed
+    assert [graph.workers[key] for key in picks] == [graph.workers[key] for key in of(graph, "step-0")]
+    assert bits(model) == first
 
 
 def test_sums_of_rows_without_variances_are_as_large_as_the_plan_says() -> None:
     cold, warm = {"factors": 128}, {"factors": 128, "temperature": 1.0}
-    for settings, size in ((cold, cold_sums_size(padded_width(128))), (warm, SUMS * padded_width(128))):
+    for settings, size in ((cold, cold_sums_size(128)), (warm, SUMS * padded_width(128))):
         plan = Plan.of_shape(10**6, 10**5, 10**8, Settings(**settings))
         assert plan.statistics_bytes() == plan.blocks["items"] * size * 4
 
