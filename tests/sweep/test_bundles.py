@@ -244,7 +244,7 @@ def test_directions_are_passed_on_so_that_nobody_sends_them_to_all(
     shares, blocks = in_runs(len(plan.shares), 1), len(plan.places["items"])
     assert len(shares) >= 4
     assert blocks >= 3
-    first = bits(ps.PairedSymbols(**COLD).fit(counts, tmp_path / "threads.zarr", sweeps=2, progress=False))
+    wanted = bits(ps.PairedSymbols(**COLD).fit(counts, tmp_path / "threads.zarr", sweeps=2, progress=False))
     monkeypatch.setattr(gathers, "spread", lambda *_: Spread([range(blocks)], shares, 1))
     graph, model = gathering_graph(counts, tmp_path / "spread.zarr", monkeypatch, len(shares), 1000, COLD)
 
@@ -266,7 +266,7 @@ def test_directions_are_passed_on_so_that_nobody_sends_them_to_all(
         assert len(set(places)) == min(few, len(directions))
     picks = of(graph, "pick-items-step-0")  # the last products, a number a row, are cut where they are needed
     assert [graph.workers[key] for key in picks] == [graph.workers[key] for key in of(graph, "step-0")]
-    assert bits(model) == first
+    assert bits(model) == wanted
 
 
 def test_sums_of_rows_without_variances_are_as_large_as_the_plan_says() -> None:
