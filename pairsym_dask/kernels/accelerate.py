@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,20 +14,35 @@ import numba
 import xxhash
 from numba import njit
 
-from .kept_code import keep_by_types
-
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Options of kernels: no GIL, cached, IEEE division; fast arithmetic comes from `simd`."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return njit(**options)(function)
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(before)  # type: ignore[attr-defined]
     try:
-        kernel = njit(nogil=True, cache=True, error_model="numpy")(function)
+        kernel = njit(cache=True, **options)(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    try:
+        from .kept_code import keep_by_types
+
         keep_by_types(kernel)
+    except (ImportError, AttributeError, TypeError):
+        _warn_of_numba()
+        return njit(**options)(function)
     return kernel
+
+
+@cache
+def _warn_of_numba() -> None:
+    warnings.warn(
+        f"numba {numba.__version__} keeps compiled code in a way that pairsym_dask does not know: kernels are compiled "
+        "anew in every process",
+        stacklevel=2,
+    )
 
 
 def inlined(function: Callable[..., Any]) -> Any:

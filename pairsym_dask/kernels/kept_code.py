@@ -49,6 +49,19 @@ class KeptCode(IndexDataCacheFile):
 
 
 def keep_by_types(kernel: Any) -> None:
-    """Have the compiled code of a cached kernel kept so."""
+    """Have the compiled code of a cached kernel kept so, where there is a place for it.
+
+    An AttributeError or a TypeError says that this numba keeps code in some other way.
+    """
     cache = kernel._cache
-    cache._cache_file = KeptCode(cache.cache_path, cache._impl.filename_base, cache._impl.locator.get_source_stamp())
+    save, place = cache.save_overload, (cache.cache_path, cache._impl.filename_base)
+    kept = KeptCode(*place, cache._impl.locator.get_source_stamp())
+    if not isinstance(cache._cache_file, IndexDataCacheFile):
+        raise TypeError(f"{kernel} keeps its code in {cache._cache_file}")
+    cache._cache_file = kept
+
+    def save_if_possible(*args: Any) -> None:
+        with suppress(OSError):  # of a full disk, or of a folder that has gone
+            save(*args)
+
+    cache.save_overload = save_if_possible

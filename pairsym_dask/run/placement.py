@@ -1,6 +1,7 @@
 """Where tasks of a cluster run: spread over all workers, or on workers of our choice, whatever dask would guess.
 
-Bits hang on none of it: a task whose worker has gone runs anywhere else.
+Bits hang on none of it: a task whose worker has gone runs anywhere else, and so may one that dask takes from a worker
+with several that wait.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ def as_sent(nodes: dict[str, Any], workers: dict[str, str]) -> Any:
 
     A worker that has gone, or is paused, is replaced by any other.
     """
-    if workers:
-        from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-
-        annotations = {"workers": workers.get, "allow_other_workers": workers.__contains__}
-        return HighLevelGraph({"tasks": MaterializedLayer(nodes, annotations)}, {"tasks": set()})
     try:
+        if workers:
+            from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+            annotations = {"workers": workers.get, "allow_other_workers": workers.__contains__}
+            return HighLevelGraph({"tasks": MaterializedLayer(nodes, annotations)}, {"tasks": set()})
         from dask._expr import LLGExpr
 
         return LLGExpr(nodes, _determ_token=uuid.uuid4().hex)

@@ -327,7 +327,8 @@ class Sealed:
                 raise DamagedStoreError(f"{self.where(key)} has {found.size} bytes, not {size}")
 
     def check_complete(self, keys: Iterable[tuple[ArraySpec, str]], count: int) -> None:
-        """See that the manifest lists all `count` keys, none larger than a chunk of its array can be.
+        """See that the manifest lists all `count` keys, which are those of all arrays, none larger than a chunk of its
+        array can be.
 
         The count comes first, so that absurd shapes cost nothing.
         """

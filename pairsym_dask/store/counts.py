@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -377,6 +377,8 @@ def counts_as_recorded(storage: Storage) -> Counts:
 
 def _check_complete(counts: Counts) -> None:
     """See that the record's shapes agree with its files, before anything is made after those shapes."""
+    keys: list[Iterable[tuple[ArraySpec, str]]] = []
+    count = 0
     for side, cut in counts.cuts.items():
         pairs = counts.record["tiles"][side]
         if len(pairs) != cut.tiles or sum(pairs) != counts.nnz:
@@ -384,14 +386,19 @@ def _check_complete(counts: Counts) -> None:
         label, marginal = counts.columns[side].spec, counts.marginals[side]
         ends = [counts.columns[side].ends] if f"{side}/label_ends/c.0.0" in counts.ends else []
         slots, arrays = counts.slots[side] if side in counts.kept else [], counts.pair_arrays[side]
-        tiles = len(slots)
-        keys = itertools.chain(
-            ((array, array.key(k)) for array in (label, marginal) for k in range(array.count)),
-            ((array, array.key(0, 0)) for array in ends),
-            ((arrays[2], arrays[2].key(t, 0)) for t in range(tiles)),
-            ((array, array.key(t, slot)) for array in arrays[:2] for t, n in enumerate(slots) for slot in range(n)),
-        )
-        counts.sealed.check_complete(keys, label.count + marginal.count + len(ends) + tiles + 2 * sum(slots))
+        keys.append(_keys((label, marginal), ends, arrays, slots))
+        count += label.count + marginal.count + len(ends) + len(slots) + 2 * sum(slots)
+    counts.sealed.check_complete(itertools.chain(*keys), count)
+
+
+def _keys(
+    whole: Iterable[ArraySpec], ends: Iterable[ArraySpec], pairs: Sequence[ArraySpec], slots: Sequence[int]
+) -> Iterator[tuple[ArraySpec, str]]:
+    """Every chunk of a side's arrays; of those with pairs as many as each tile has."""
+    yield from ((array, array.key(k)) for array in whole for k in range(array.count))
+    yield from ((array, array.key(0, 0)) for array in ends)
+    yield from ((pairs[2], pairs[2].key(tile, 0)) for tile in range(len(slots)))
+    yield from ((array, array.key(tile, k)) for array in pairs[:2] for tile, n in enumerate(slots) for k in range(n))
 
 
 def iterate_rows(counts: Counts, side: str) -> Iterator[tuple[int, Tile]]:

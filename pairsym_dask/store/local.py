@@ -132,6 +132,8 @@ class LocalStorage(Storage):
         with self._words("write", path):
             try:
                 if not disk.put_new_file(path, data):
+                    if path.is_dir():
+                        raise IsADirectoryError
                     return self.read(key) == data
             except OSError as error:
                 if error.errno in _NO_LINKS:

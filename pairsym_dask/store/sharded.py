@@ -92,10 +92,10 @@ class Sharded(Sealed):
     def holders(self, specs: Iterable[ArraySpec], blocks: Iterable[int]) -> Iterable[str]:
         groups = [self.shards.groups[name] for name in dict.fromkeys(group_name(spec.path) for spec in specs)]
         if isinstance(blocks, range) and blocks.step == 1:  # many blocks a shard
-            runs = (
-                [range(blocks.start // group.run, -(-blocks.stop // group.run)) for group in groups] if blocks else []
-            )
-            return [group.key(n) for group, numbers in zip(groups, runs, strict=False) for n in numbers]
+            if not blocks:
+                return []
+            runs = [range(blocks.start // group.run, -(-blocks.stop // group.run)) for group in groups]
+            return [group.key(n) for group, numbers in zip(groups, runs, strict=True) for n in numbers]
         found = np.fromiter(blocks, np.int64)
         return [group.key(int(n)) for group in groups for n in np.unique(found // group.run)]
 

@@ -59,8 +59,8 @@ class Gathers(Attempt[Job]):
         dask would look for the worker where each of them, and what follows from it, begins soonest, by what it guesses
         of durations: some would wait for others that are long on another worker.
         """
-        tasks, workers = len(self._spread.bundles) * len(self._spread.shares), self.hands.slots
-        return evenly(workers, tasks) if 1 < tasks <= len(workers) else None
+        many, workers = len(self._spread.bundles) * len(self._spread.shares), self.hands.slots
+        return evenly(workers, many) if 1 < many <= len(workers) else None
 
     @cached_property
     def _adders(self) -> Iterator[str] | None:

@@ -35,23 +35,59 @@ TOGETHER = """
 import os, sys, time
 from pairsym_dask.kernels.kept_code import KeptCode
 
-keep = KeptCode._dump
+keep, until = KeptCode._dump, time.monotonic() + 60
 
 def wait_and_keep(self, what):
     open(f"here-{os.getpid()}", "w").close()
     while len([name for name in os.listdir() if name.startswith("here-")]) < 2:
+        assert time.monotonic() < until, "the other process never came"
         time.sleep(0.001)
     return keep(self, what)
 
 KeptCode._dump = wait_and_keep
 """
 FULL = "import kernel, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+# Not a byte can be written, not even to see whether a folder takes files.
+NO_ROOM = """
+import kernel, errno, tempfile
+
+def no_room(*args, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+tempfile.TemporaryFile = no_room
+"""
+# A file stands where the folder was by the time code is kept.
+NO_FOLDER = """
+import kernel, shutil
+from pathlib import Path
+
+shutil.rmtree("cache")
+Path("cache").write_text("")
+"""
+# A numba whose parts have other names.
+OTHER_NUMBA = """
+import numba.core.caching as caching
+
+begin = caching.Cache.__init__
+
+def begin_otherwise(self, function):
+    begin(self, function)
+    self.file = self.__dict__.pop("_cache_file")
+
+caching.Cache.__init__ = begin_otherwise
+"""
 RIGHT = {"int64": [1, 2], "float64": [1.5, 2.5]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a module of one kernel."""
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    return tmp_path
 
 
 def start(folder: Path, *kinds: str, first: str = "") -> subprocess.Popen[str]:
     """A process that calls the kernel with numbers of some kinds, after it has run what comes `first`."""
-    (folder / "kernel.py").write_text(KERNEL)
     package = Path(__file__).parents[2]
     places = {"PYTHONPATH": f"{package}{os.pathsep}{folder}", "NUMBA_CACHE_DIR": str(folder / "cache")}
     environment = os.environ | places | {"NUMBA_DISABLE_JIT": "0"}
@@ -60,10 +96,19 @@ def start(folder: Path, *kinds: str, first: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, cwd=folder, text=True, stdout=pipe, stderr=pipe)
 
 
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process that ended well wrote."""
+    try:
+        out, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    return out, errors
+
+
 def hits(process: subprocess.Popen[str]) -> int:
     """How many of its kinds a process found compiled; the numbers are right."""
-    out, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+    out, _ = ended(process)
     found = 0
     for line in out.splitlines():
         kind, rest = line.split(" ", 1)
@@ -77,29 +122,40 @@ def files(folder: Path) -> list[Path]:
     return sorted((folder / "cache").rglob("*.nbc"))
 
 
-def test_processes_that_compile_at_the_same_time_keep_both(tmp_path: Path) -> None:
-    both = [start(tmp_path, kind, first=TOGETHER) for kind in RIGHT]
+def test_processes_that_compile_at_the_same_time_keep_both(folder: Path) -> None:
+    both = [start(folder, kind, first=TOGETHER) for kind in RIGHT]
     assert [hits(process) for process in both] == [0, 0]
-    assert len(files(tmp_path)) == 2
-    assert hits(start(tmp_path, *RIGHT)) == 2
+    assert len(files(folder)) == 2
+    assert hits(start(folder, *RIGHT)) == 2
 
 
-def test_code_of_other_types_and_damaged_code_is_compiled_again(tmp_path: Path) -> None:
-    assert hits(start(tmp_path, *RIGHT)) == 0
-    one, other = files(tmp_path)
+def test_code_of_other_types_and_damaged_code_is_compiled_again(folder: Path) -> None:
+    assert hits(start(folder, *RIGHT)) == 0
+    one, other = files(folder)
     sound = one.read_bytes()
     one.write_bytes(other.read_bytes())  # as if two names had been mixed up
-    assert hits(start(tmp_path, *RIGHT)) == 1
-    assert sorted(len(path.read_bytes()) for path in files(tmp_path)) == sorted([len(sound), len(other.read_bytes())])
+    assert hits(start(folder, *RIGHT)) == 1
+    assert sorted(len(path.read_bytes()) for path in files(folder)) == sorted([len(sound), len(other.read_bytes())])
     for spoiled in (b"", sound[:-1], sound[:1000] + bytes([sound[1000] ^ 1]) + sound[1001:]):
         one.write_bytes(spoiled)
-        assert hits(start(tmp_path, *RIGHT)) == 1
-    assert hits(start(tmp_path, *RIGHT)) == 2
+        assert hits(start(folder, *RIGHT)) == 1
+    assert hits(start(folder, *RIGHT)) == 2
 
 
-def test_where_code_cannot_be_kept_it_is_compiled_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [FULL, NO_ROOM, NO_FOLDER], ids=["full", "no room", "no folder"])
+def test_where_code_cannot_be_kept_it_is_compiled_again(first: str, folder: Path) -> None:
     pytest.importorskip("resource")
     for _ in range(2):
-        assert hits(start(tmp_path, *RIGHT, first=FULL)) == 0
-    assert files(tmp_path) == []
-    assert list((tmp_path / "cache").rglob("*.tmp.*")) == []
+        assert hits(start(folder, *RIGHT, first=first)) == 0
+        assert files(folder) == []
+        assert list((folder / "cache").rglob("*.tmp.*")) == []
+        if (folder / "cache").is_file():
+            (folder / "cache").unlink()
+
+
+def test_a_numba_that_keeps_code_otherwise_compiles_it_again_and_says_so(folder: Path) -> None:
+    for _ in range(2):
+        out, errors = ended(start(folder, *RIGHT, first=OTHER_NUMBA))
+        assert [line.rsplit(" ", 1) for line in out.splitlines()] == [[f"{kind} {RIGHT[kind]}", "0"] for kind in RIGHT]
+        assert errors.count("kernels are compiled anew in every process") == 1
+    assert files(folder) == []

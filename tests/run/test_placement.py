@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
@@ -30,8 +31,13 @@ def where_all(*parts: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def client(cluster: Any) -> Iterator[Client]:
-    with Client(cluster, set_as_default=False) as client:
+def client() -> Iterator[Client]:
+    """Of two workers, none of which takes work from the other."""
+    with (
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         yield client
 
 

@@ -47,6 +47,13 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
             write("a/b", b"")
 
 
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for write in (open_storage(tmp_path).write, open_storage(tmp_path).put_if_absent):
+        with pytest.raises(StoreError, match=r"cannot write .*a: a folder stands in its place; move that away"):
+            write("a", b"")
+
+
 @pytest.mark.parametrize("change", [lambda v: 0 * v, lambda v: 2 * v, lambda v: v + 1e308])
 @pytest.mark.parametrize("side", ["users", "items"])
 def test_sums_of_rows_that_do_not_make_the_total_are_refused(

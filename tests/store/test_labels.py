@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.faults import run_fit, write_counts
 
@@ -223,3 +224,17 @@ def test_a_pack_keeps_the_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert top["user"].tolist() == [TEXTS[50]] * 2 + [TEXTS[2]] * 2
     assert set(top["item"]) <= set(NUMBERS.tolist())
     assert verify(tmp_path / "served").sound
+
+
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_a_side_may_have_far_longer_labels_than_the_other(side: str, tmp_path: Path) -> None:
+    """65,536 digests fill a chunk with more bytes than any chunk of numbers has."""
+    rng = np.random.default_rng(3)
+    codes = np.array(sorted(rng.bytes(40).hex() for _ in range(2**16)), object)
+    long, short = np.concatenate([codes, rng.choice(codes, 2**16)]), rng.integers(0, 500, 2**17)
+    other = "items" if side == "users" else "users"
+    frame = pd.DataFrame({side: long, other: short})
+    counts = ps.ingest(frame, tmp_path / "c.zarr", user="users", item="items")
+    assert counts.columns[side].dtype != counts.columns[other].dtype
+    assert ps.open_counts(counts.path).positions(side, codes[[0, 1000, -1]]).tolist() == [0, 1000, 2**16 - 1]
+    assert verify(counts.path).sound
