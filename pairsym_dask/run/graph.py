@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 Nodes = dict[str, Any]  # of a graph, by key
@@ -18,6 +18,7 @@ class Graph:
     def __init__(self, tag: str, job: Any = None) -> None:
         self.tag = tag
         self.nodes: Nodes = {}
+        self.held: set[str] = set()  # keys of values
         self.workers: dict[str, str] = {}  # that some tasks are to run on
         self.tasks = 0
         self.job = self.hold("job", job)
@@ -26,6 +27,7 @@ class Graph:
         """A value that several tasks need; its key."""
         key = f"{name}-{self.tag}"
         self.nodes[key] = value
+        self.held.add(key)
         return key
 
     def add(
@@ -44,6 +46,15 @@ class Graph:
         if worker:
             self.workers[key] = worker
         return key
+
+    def roots(self) -> list[str]:
+        """Tasks that wait for no others, and are not told their workers."""
+        made = self.nodes.keys() - self.held
+        return [
+            key
+            for key, node in self.nodes.items()
+            if key in made and key not in self.workers and isinstance(node, tuple) and not _names(node, made)
+        ]
 
     def tree(
         self, name: str, block: int, add_up: Callable[..., Any], keys: list[str], arity: int = 2,
@@ -67,3 +78,10 @@ class Graph:
             ]  # fmt: skip
             level += 1
         return keys[0]
+
+
+def _names(argument: Any, keys: Collection[str]) -> bool:
+    """Whether an argument of a task is one of some keys, or has any among its parts."""
+    if isinstance(argument, tuple | list):
+        return any(_names(part, keys) for part in argument)
+    return isinstance(argument, str) and argument in keys

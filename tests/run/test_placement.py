@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from pairsym_dask.run.execute import Executor
+from pairsym_dask.run.execute import Attempt, Executor
 from pairsym_dask.run.graph import Graph
+from pairsym_dask.run.placement import spread_out
+from pairsym_dask.run.progress import Progress
 
 pytestmark = pytest.mark.cluster
 ORDER: list[int] = []
@@ -23,6 +27,11 @@ def here(*_: Any) -> str:
 def note(number: int) -> int:
     ORDER.append(number)
     return number
+
+
+def here_after(seconds: float, *rest: Any) -> str:
+    time.sleep(seconds)
+    return here()
 
 
 def where_all(*parts: Any) -> list[Any]:
@@ -69,6 +78,27 @@ def test_a_task_whose_worker_has_gone_runs_elsewhere(client: Client) -> None:
     graph = Graph("gone", 1)
     keys = [graph.add("here", k, here, graph.job, at="tcp://127.0.0.1:1") for k in range(3)]
     assert set(run(client, graph, keys)) <= set(addresses(client))
+
+
+def test_a_pass_of_few_tasks_is_spread_over_all_workers(client: Client) -> None:
+    """Dask would have them all where the value is that they share."""
+    attempt = Attempt[Any](SimpleNamespace(folder="generation-1"), {}, Executor(client), Progress(False, 1))
+    graph = attempt.new_graph()
+    keys = [graph.add("begin", k, here_after, 0.3, graph.job) for k in range(4)]
+    found = attempt.run("begin", graph, keys)
+    assert sorted(found) == 2 * addresses(client)[:1] + 2 * addresses(client)[1:]
+
+
+def test_tasks_that_wait_for_others_or_have_a_worker_are_no_roots() -> None:
+    graph = Graph("roots", 1)
+    logits = [graph.hold(f"logits-{k}", ("tuples", "are held, too")) for k in range(2)]
+    root = graph.add("root", 0, here, graph.job, "begin", [[logits, 3]])
+    graph.add("next", 0, here, graph.job, ([root], None))
+    graph.add("placed", 0, here, graph.job, at="tcp://127.0.0.1:1")
+    other = graph.add("root", 1, here, None)
+    assert graph.roots() == [root, other]
+    spread_out(graph.nodes, graph.roots())
+    assert graph.roots() == []  # they are spread
 
 
 def test_tasks_begin_with_the_one_whose_number_comes_last() -> None:
