@@ -154,9 +154,11 @@ def _passes(plan: Plan, room: Room, hands: Hands) -> tuple[list[tuple[int, float
     passes.append((gathers, pass_seconds(plan, GATHER)))
     if plan.steps:
         passes += [(gathers, pass_seconds(plan, STEP))] * plan.short_steps
-    tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + 2))
+    tasks = sum(n for n, _ in passes) + rounds * (picks + pieces * (adds + (2 if plan.steps else 1)))
     if plan.steps and hands.threads:
         tasks += gathers  # that say where weights are
+        relays = len(how.relays()) if how.placed(hands.threads) else 1
+        tasks += plan.short_steps * pieces * (relays if relays > 1 else 0)  # that pass directions on
     if plan.steps and plan.stepping == COLD:  # the last products are added up before they are cut
         tasks -= picks - pieces * cut + (pieces - len(how.bundles)) * adds
     sums = plan.statistics_bytes() * short * (len(how.shares) - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -59,8 +58,8 @@ class Gathers(Attempt[Job]):
         dask would look for the worker where each of them, and what follows from it, begins soonest, by what it guesses
         of durations: some would wait for others that are long on another worker.
         """
-        many, workers = len(self._spread.bundles) * len(self._spread.shares), self.hands.slots
-        return evenly(workers, many) if 1 < many <= len(workers) else None
+        workers, how = self.hands.slots, self._spread
+        return evenly(workers, len(how.bundles) * len(how.shares)) if how.placed(len(workers)) else None
 
     @cached_property
     def _adders(self) -> Iterator[str] | None:
@@ -146,18 +145,17 @@ class Gathers(Attempt[Job]):
 
         All who gather need all of them: who made one sends it to few, and those to the others.
         """
-        runs = len(self._spread.shares)
-        each = math.isqrt(runs)
-        if self._slots is None or each < 2:
-            return [ahead] * runs
+        relays = self._spread.relays()
+        if self._slots is None or len(relays) < 2:
+            return [ahead] * len(self._spread.shares)
         found: list[list[str]] = []
-        for first in range(0, runs, each):
-            near = stays[first : first + each]
+        for run in relays:
+            near = stays[run.start : run.stop]
             passed = [
-                graph.add(f"pass-on-{step}", (piece[0], first), tasks.pass_on, key, near=near[k % len(near)])
+                graph.add(f"pass-on-{step}", (piece[0], run.start), tasks.pass_on, key, near=near[k % len(near)])
                 for k, (piece, key) in enumerate(zip(pieces, ahead, strict=True))
             ]
-            found += [passed] * len(near)
+            found += [passed] * len(run)
         return found
 
     def _gather(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -31,6 +32,15 @@ class Spread:
         many = -(-len(bundle) // self.piece)
         bounds = [bundle.start + len(bundle) * k // many for k in range(many + 1)]
         return [range(first, stop) for first, stop in pairwise(bounds)]
+
+    def placed(self, threads: int) -> bool:
+        """Whether there is a thread of its own for every gathering task of a pass."""
+        return 1 < len(self.bundles) * len(self.shares) <= threads
+
+    def relays(self) -> list[range]:
+        """Runs of shares that directions are passed on to together, by who has got them; one if by who made them."""
+        runs = len(self.shares)
+        return in_runs(runs, each) if (each := math.isqrt(runs)) > 1 else [range(runs)]
 
 
 def spread(plan: Plan, room: Room, hands: Hands, pairs: np.ndarray | None = None) -> Spread:

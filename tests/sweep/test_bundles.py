@@ -17,6 +17,7 @@ import pairsym_dask as ps
 from pairsym_dask.kernels.cold_gathered import cold_sums_size
 from pairsym_dask.kernels.gradients import SUMS
 from pairsym_dask.kernels.layout import padded_width
+from pairsym_dask.report.projection import _passes
 from pairsym_dask.run.bundles import Hands, in_runs
 from pairsym_dask.run.execute import Attempt, Executor
 from pairsym_dask.settings import Settings
@@ -283,3 +284,24 @@ def test_packed_sums_are_added_as_numpy_adds_them(shape: tuple[int, int]) -> Non
     first = parts[0].copy()
     assert np.array_equal(add_packed(parts), np.sum(parts, axis=0))
     assert np.array_equal(parts[0], first)
+
+
+@pytest.mark.parametrize("settings", [SOLVED, COLD, STEPPED], ids=["solved", "cold", "stepped"])
+@pytest.mark.parametrize(("workers", "bundle"), [(2, 1), (3, 1000), (12, 4), (60, 4)])
+def test_the_plan_counts_the_tasks_of_a_sweep(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, bundle: int, settings: dict[str, Any]
+) -> None:
+    told, made = set(), 0
+
+    def look(self: Any, name: str, graph: Any, keys: list[str]) -> list[Any]:
+        nonlocal made
+        if self.job.folder.startswith("generation-00002"):
+            told.add(_passes(self.job.plan, self.job.room, self.hands)[1])
+            made += graph.tasks
+        return run(self, name, graph, keys)
+
+    run = Attempt.run
+    monkeypatch.setattr(Attempt, "run", look)
+    monkeypatch.setattr(Executor, "hands", lambda self: Hands(workers, slots=("tcp://10.0.0.1:1",) * workers))
+    fit(counts, tmp_path / "model.zarr", bundle, monkeypatch, settings, threads=2)
+    assert told == {made}
