@@ -20,6 +20,7 @@ from pathlib import Path
 
 import benchmarking
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -43,7 +44,7 @@ def one(folder: Path, factors: list[int]) -> None:
     first = not (folder / "counts.zarr").exists()
     if not first:
         shutil.rmtree(folder / "again.zarr", ignore_errors=True)
-        ps.ingest({"user": [1], "item": [1]}, folder / "again.zarr", overwrite=True)  # imports and compiled code
+        ps.ingest(pd.DataFrame({"user": [1], "item": [1]}), folder / "again.zarr")  # imports and compiled code
         shutil.rmtree(folder / "again.zarr")
     target = folder / ("counts.zarr" if first else "again.zarr")
     began = time.perf_counter()

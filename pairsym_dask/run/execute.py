@@ -23,7 +23,7 @@ from ..store.shards import Shards
 from ..store.storage import Storage, join_keys
 from .bundles import Hands
 from .graph import Graph, Nodes
-from .placement import as_sent, spread_out
+from .placement import as_sent, evenly
 from .progress import Progress
 from .watch import AGAIN, LOST_SECONDS, Watch, address_of
 from .workers import Requirements, memory_trouble, paused_workers, versions
@@ -320,8 +320,8 @@ class Attempt(Generic[J]):
     def run(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of `keys`; the display calls the graph by its name."""
         self.display.start_graph(name, self.executor.seen(graph, keys))
-        if self.hands.threads:
-            spread_out(graph.nodes, graph.roots())
+        roots = graph.roots() if self.hands.slots else []
+        graph.workers.update(zip(roots, evenly(self.hands.slots, len(roots)), strict=False))
         return self.executor.run(graph.nodes, keys, self.display.done, graph.workers)
 
 

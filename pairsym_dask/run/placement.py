@@ -19,15 +19,16 @@ def evenly(workers: Sequence[str], tasks: int) -> Iterator[str]:
     >>> [next(found) for _ in range(3)]
     ['a', 'c', 'a']
     """
-    return (workers[k * len(workers) // tasks % len(workers)] for k in count())
+    steps = min(tasks, len(workers))
+    return (workers[k * len(workers) // steps % len(workers)] for k in count())
 
 
 def spread_out(nodes: dict[str, Any], keys: Iterable[str]) -> None:
     """Have each of some tasks go to the worker with the least to do, or wait for one.
 
     Else dask looks among those that have what the tasks need, which are few where a graph begins: tasks pile up there,
-    and others come to them by stealing, seconds later. It takes tasks for roots of a graph by itself only where there
-    are twice as many as threads.
+    and others come to them by stealing, a second later. It takes tasks for roots of a graph by itself only where they
+    are more than twice as many as threads, and what they share is little.
     """
     try:
         from dask._task_spec import Task, convert_legacy_task

@@ -167,7 +167,7 @@ class Gathers(Attempt[Job]):
         Each run may be `given` something of its own.
         """
         slots = repeat(None) if stays or self._slots is None else self._slots
-        return [
+        gathered = [
             graph.add(
                 f"gather-{name}", (bundle[0], run[0]), gather, graph.job, task, run, mine, *rest, *more,
                 *filter(None, [stay]), at=slot, near=stay,
@@ -176,6 +176,9 @@ class Gathers(Attempt[Job]):
                 self._spread.shares, theirs, stays or repeat(None), given or repeat(()), slots, strict=False
             )
         ]  # fmt: skip
+        if self.hands.threads and not stays and self._slots is None:
+            spread_out(graph.nodes, gathered)
+        return gathered
 
     def _add_shares(
         self, graph: Graph, name: str, bundle: range, gathered: list[str], whole: Sequence[str] = ()

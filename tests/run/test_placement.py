@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -27,11 +26,6 @@ def here(*_: Any) -> str:
 def note(number: int) -> int:
     ORDER.append(number)
     return number
-
-
-def here_after(seconds: float, *rest: Any) -> str:
-    time.sleep(seconds)
-    return here()
 
 
 def where_all(*parts: Any) -> list[Any]:
@@ -80,13 +74,16 @@ def test_a_task_whose_worker_has_gone_runs_elsewhere(client: Client) -> None:
     assert set(run(client, graph, keys)) <= set(addresses(client))
 
 
-def test_a_pass_of_few_tasks_is_spread_over_all_workers(client: Client) -> None:
-    """Dask would have them all where the value is that they share."""
+@pytest.mark.parametrize("tasks", [2, 5, 40])
+def test_a_pass_is_spread_over_all_workers_and_the_next_one_alike(client: Client, tasks: int) -> None:
+    """Dask would have tasks where the value is that they share; what workers have read before is read there again."""
     attempt = Attempt[Any](SimpleNamespace(folder="generation-1"), {}, Executor(client), Progress(False, 1))
-    graph = attempt.new_graph()
-    keys = [graph.add("begin", k, here_after, 0.3, graph.job) for k in range(4)]
-    found = attempt.run("begin", graph, keys)
-    assert sorted(found) == 2 * addresses(client)[:1] + 2 * addresses(client)[1:]
+    found = []
+    for _ in range(2):
+        graph = attempt.new_graph()
+        keys = [graph.add("begin", k, here, graph.job) for k in range(tasks)]
+        found.append(attempt.run("begin", graph, keys))
+    assert found == 2 * [[addresses(client)[k % 2] for k in range(tasks)]]
 
 
 def test_tasks_that_wait_for_others_or_have_a_worker_are_no_roots() -> None:
