@@ -23,26 +23,23 @@ def compiled(function: Callable[..., Any]) -> Any:
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(before)  # type: ignore[attr-defined]
     try:
-        kernel = njit(cache=True, **options)(function)
-    finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    try:
         from .kept_code import keep_by_types
 
+        kernel = njit(cache=True, **options)(function)
         keep_by_types(kernel)
+        return kernel
+    except RuntimeError:
+        _warn("no folder takes files, not even that of temporary ones")
     except (ImportError, AttributeError, TypeError):
-        _warn_of_numba()
-        return njit(**options)(function)
-    return kernel
+        _warn(f"numba {numba.__version__} keeps compiled code in a way that pairsym_dask does not know")
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return njit(**options)(function)
 
 
 @cache
-def _warn_of_numba() -> None:
-    warnings.warn(
-        f"numba {numba.__version__} keeps compiled code in a way that pairsym_dask does not know: kernels are compiled "
-        "anew in every process",
-        stacklevel=2,
-    )
+def _warn(why: str) -> None:
+    warnings.warn(f"{why}: kernels are compiled anew in every process", stacklevel=2)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

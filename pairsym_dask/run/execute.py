@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
+from itertools import cycle
 from typing import Any, Generic, Protocol, TypeVar
 
 import dask
@@ -23,7 +24,7 @@ from ..store.shards import Shards
 from ..store.storage import Storage, join_keys
 from .bundles import Hands
 from .graph import Graph, Nodes
-from .placement import as_sent, evenly
+from .placement import as_sent, spread_out
 from .progress import Progress
 from .watch import AGAIN, LOST_SECONDS, Watch, address_of
 from .workers import Requirements, memory_trouble, paused_workers, versions
@@ -278,7 +279,7 @@ class Executor:
 
 
 class Work(Protocol):
-    """What the tasks of an attempt share: at least where it is written."""
+    """What the tasks of an attempt share: at least where it is written, and whether they keep what they read."""
 
     @property
     def storage(self) -> Storage: ...
@@ -288,6 +289,9 @@ class Work(Protocol):
 
     @property
     def shards(self) -> Shards | None: ...
+
+    @property
+    def scattered(self) -> bool: ...  # whether workers cannot keep what they read
 
 
 J = TypeVar("J", bound=Work)
@@ -320,9 +324,22 @@ class Attempt(Generic[J]):
     def run(self, name: str, graph: Graph, keys: list[str]) -> list[Any]:
         """Values of `keys`; the display calls the graph by its name."""
         self.display.start_graph(name, self.executor.seen(graph, keys))
-        roots = graph.roots() if self.hands.slots else []
-        graph.workers.update(zip(roots, evenly(self.hands.slots, len(roots)), strict=False))
+        if self.hands.threads:
+            self._begin_everywhere(graph)
         return self.executor.run(graph.nodes, keys, self.display.done, graph.workers)
+
+    def _begin_everywhere(self, graph: Graph) -> None:
+        """Have tasks that wait for no others begin on all workers.
+
+        Where workers keep what they read, each gets the same ones in every sweep; else, and where there are fewer
+        than threads, they wait in the scheduler for whoever is idle.
+        """
+        roots = graph.roots()
+        if self.job.scattered or len(roots) < self.hands.threads:
+            spread_out(graph.nodes, roots)
+        else:
+            slots = self.executor.hands().slots  # workers may have come since the sweep began
+            graph.workers.update(zip(roots, cycle(slots), strict=False))
 
 
 def run_tasks(

@@ -19,8 +19,7 @@ def evenly(workers: Sequence[str], tasks: int) -> Iterator[str]:
     >>> [next(found) for _ in range(3)]
     ['a', 'c', 'a']
     """
-    steps = min(tasks, len(workers))
-    return (workers[k * len(workers) // steps % len(workers)] for k in count())
+    return (workers[k * len(workers) // tasks % len(workers)] for k in count())
 
 
 def spread_out(nodes: dict[str, Any], keys: Iterable[str]) -> None:
@@ -51,7 +50,7 @@ def as_sent(nodes: dict[str, Any], workers: dict[str, str]) -> Any:
         if workers:
             from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-            annotations = {"workers": workers.get, "allow_other_workers": workers.__contains__}
+            annotations = {"workers": workers.get, "allow_other_workers": dict.fromkeys(workers, True).get}
             return HighLevelGraph({"tasks": MaterializedLayer(nodes, annotations)}, {"tasks": set()})
         from dask._expr import LLGExpr
 

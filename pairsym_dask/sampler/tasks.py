@@ -67,6 +67,11 @@ class DrawJob(Travelling):
     output: Output = field(default_factory=Output, compare=False)  # of each task its own
 
     @property
+    def scattered(self) -> bool:
+        """Whether pairs that a task has read are of no use to later ones."""
+        return not self.room.cache
+
+    @property
     def keys(self) -> Keys:
         return Keys(self.settings.random_state, self.sweep)
 

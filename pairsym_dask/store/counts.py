@@ -8,10 +8,9 @@ without it is not a store. See docs/file_formats.md.
 
 from __future__ import annotations
 
-import itertools
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,6 +24,7 @@ from ..display.cards import card, nearby
 from ..errors import DamagedStoreError, InputError, StoreError
 from ..settings import SIDES
 from .arrays import ArraySpec, Manifest, Sealed, read_sums
+from .complete import check_complete
 from .cuts import Cut, Layout, Tile, label_ends
 from .fields import Fields
 from .finer import as_recorded
@@ -371,34 +371,8 @@ def counts_as_recorded(storage: Storage) -> Counts:
     if layout is None or layout.chunk != checked["chunk"]:
         raise StoreError(f"{storage.url} was cut into tiles by other rules than this pairsym_dask's")
     counts = Counts(storage, layout, checked, there, fading, holds, ends)
-    _check_complete(counts)
+    check_complete(counts)
     return counts
-
-
-def _check_complete(counts: Counts) -> None:
-    """See that the record's shapes agree with its files, before anything is made after those shapes."""
-    keys: list[Iterable[tuple[ArraySpec, str]]] = []
-    count = 0
-    for side, cut in counts.cuts.items():
-        pairs = counts.record["tiles"][side]
-        if len(pairs) != cut.tiles or sum(pairs) != counts.nnz:
-            raise DamagedStoreError(f"{counts.path} declares {counts.nnz} pairs, but its tiles by {side[:-1]} do not")
-        label, marginal = counts.columns[side].spec, counts.marginals[side]
-        ends = [counts.columns[side].ends] if f"{side}/label_ends/c.0.0" in counts.ends else []
-        slots, arrays = counts.slots[side] if side in counts.kept else [], counts.pair_arrays[side]
-        keys.append(_keys((label, marginal), ends, arrays, slots))
-        count += label.count + marginal.count + len(ends) + len(slots) + 2 * sum(slots)
-    counts.sealed.check_complete(itertools.chain(*keys), count)
-
-
-def _keys(
-    whole: Iterable[ArraySpec], ends: Iterable[ArraySpec], pairs: Sequence[ArraySpec], slots: Sequence[int]
-) -> Iterator[tuple[ArraySpec, str]]:
-    """Every chunk of a side's arrays; of those with pairs as many as each tile has."""
-    yield from ((array, array.key(k)) for array in whole for k in range(array.count))
-    yield from ((array, array.key(0, 0)) for array in ends)
-    yield from ((pairs[2], pairs[2].key(tile, 0)) for tile in range(len(slots)))
-    yield from ((array, array.key(tile, k)) for array in pairs[:2] for tile, n in enumerate(slots) for k in range(n))
 
 
 def iterate_rows(counts: Counts, side: str) -> Iterator[tuple[int, Tile]]:

@@ -56,6 +56,7 @@ def no_room(*args, **options):
 
 tempfile.TemporaryFile = no_room
 """
+NO_PLACE = NO_ROOM.replace("import kernel, ", "import ")  # from the beginning
 # A file stands where the folder was by the time code is kept.
 NO_FOLDER = """
 import kernel, shutil
@@ -153,9 +154,10 @@ def test_where_code_cannot_be_kept_it_is_compiled_again(first: str, folder: Path
             (folder / "cache").unlink()
 
 
-def test_a_numba_that_keeps_code_otherwise_compiles_it_again_and_says_so(folder: Path) -> None:
+@pytest.mark.parametrize("first", [OTHER_NUMBA, NO_PLACE], ids=["other numba", "no place"])
+def test_where_no_code_can_be_kept_it_is_compiled_again_with_one_warning(first: str, folder: Path) -> None:
     for _ in range(2):
-        out, errors = ended(start(folder, *RIGHT, first=OTHER_NUMBA))
+        out, errors = ended(start(folder, *RIGHT, first=first))
         assert [line.rsplit(" ", 1) for line in out.splitlines()] == [[f"{kind} {RIGHT[kind]}", "0"] for kind in RIGHT]
         assert errors.count("kernels are compiled anew in every process") == 1
     assert files(folder) == []

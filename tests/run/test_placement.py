@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
+from pairsym_dask.run.bundles import Hands
 from pairsym_dask.run.execute import Attempt, Executor
 from pairsym_dask.run.graph import Graph
 from pairsym_dask.run.placement import spread_out
@@ -26,6 +28,11 @@ def here(*_: Any) -> str:
 def note(number: int) -> int:
     ORDER.append(number)
     return number
+
+
+def here_after(seconds: float, *_: Any) -> str:
+    time.sleep(seconds)
+    return here()
 
 
 def where_all(*parts: Any) -> list[Any]:
@@ -74,16 +81,46 @@ def test_a_task_whose_worker_has_gone_runs_elsewhere(client: Client) -> None:
     assert set(run(client, graph, keys)) <= set(addresses(client))
 
 
+def begin(client: Client, scattered: bool = False) -> Attempt[Any]:
+    """An attempt at a sweep."""
+    job = SimpleNamespace(folder="generation-1", scattered=scattered)
+    return Attempt[Any](job, {}, Executor(client), Progress(False, 1))
+
+
+def where(attempt: Attempt[Any], tasks: int, seconds: float = 0.0) -> list[str]:
+    """Workers of a pass of so many tasks, which share a value."""
+    graph = attempt.new_graph()
+    return attempt.run("begin", graph, [graph.add("begin", k, here_after, seconds, graph.job) for k in range(tasks)])
+
+
 @pytest.mark.parametrize("tasks", [2, 5, 40])
 def test_a_pass_is_spread_over_all_workers_and_the_next_one_alike(client: Client, tasks: int) -> None:
     """Dask would have tasks where the value is that they share; what workers have read before is read there again."""
-    attempt = Attempt[Any](SimpleNamespace(folder="generation-1"), {}, Executor(client), Progress(False, 1))
-    found = []
-    for _ in range(2):
-        graph = attempt.new_graph()
-        keys = [graph.add("begin", k, here, graph.job) for k in range(tasks)]
-        found.append(attempt.run("begin", graph, keys))
-    assert found == 2 * [[addresses(client)[k % 2] for k in range(tasks)]]
+    attempt = begin(client)
+    wanted = [addresses(client)[k % 2] for k in range(tasks)]
+    assert [where(attempt, tasks) for _ in range(2)] == [wanted, wanted]
+
+
+def test_what_stays_nowhere_is_read_by_whoever_is_idle(client: Client) -> None:
+    found = where(begin(client, scattered=True), 4, 0.3)
+    assert sorted(found) == sorted(2 * addresses(client))
+
+
+def test_a_single_task_does_not_wait_for_others_of_its_worker(client: Client) -> None:
+    first, second = addresses(client)
+    for busy, idle in ((first, second), (second, first)):
+        other = client.submit(here_after, 3.0, pure=False, workers=busy)
+        while not client.processing()[busy]:
+            time.sleep(0.01)
+        assert where(begin(client), 1) == [idle]
+        other.cancel()
+        client.submit(here_after, 0.0, pure=False, workers=busy).result()
+
+
+def test_workers_that_have_come_since_a_sweep_began_have_their_part_of_the_next_pass(client: Client) -> None:
+    attempt = begin(client)
+    attempt.hands = Hands(1, slots=tuple(addresses(client)[:1]))
+    assert where(attempt, 4) == 2 * addresses(client)
 
 
 def test_tasks_that_wait_for_others_or_have_a_worker_are_no_roots() -> None:

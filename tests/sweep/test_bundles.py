@@ -17,6 +17,7 @@ import pairsym_dask as ps
 from pairsym_dask.kernels.cold_gathered import cold_sums_size
 from pairsym_dask.kernels.gradients import SUMS
 from pairsym_dask.kernels.layout import padded_width
+from pairsym_dask.report import projection
 from pairsym_dask.report.projection import _passes
 from pairsym_dask.run.bundles import Hands, in_runs
 from pairsym_dask.run.execute import Attempt, Executor
@@ -247,7 +248,10 @@ def test_directions_are_passed_on_so_that_nobody_sends_them_to_all(
     assert blocks >= 3
     wanted = bits(ps.PairedSymbols(**COLD).fit(counts, tmp_path / "threads.zarr", sweeps=2, progress=False))
     monkeypatch.setattr(gathers, "spread", lambda *_: Spread([range(blocks)], shares, 1))
+    monkeypatch.setattr(projection, "spread", gathers.spread)
     graph, model = gathering_graph(counts, tmp_path / "spread.zarr", monkeypatch, len(shares), 1000, COLD)
+    (update, finish, *_), told, _ = _passes(plan, make_room(plan, None, 1), Hands(len(shares)))
+    assert told - update[0] - finish[0] == graph.tasks
 
     def takers(key: str) -> list[str]:
         """Tasks that a task's result goes to."""
